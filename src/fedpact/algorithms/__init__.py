@@ -1,0 +1,1 @@
+"""One file per method, on the narrow waist of `protocol`."""

@@ -1,0 +1,173 @@
+"""Minimising smooth + bent with one evaluation at a time: the walk that Newton and L-BFGS share.
+
+A walk proposes a `trial`; somebody evaluates the smooth part there (a round of communication, or this party alone); the
+walk judges the trial and proposes the next. So the same arithmetic serves the server across a network and a party at home.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from fedpact.problem.regularizers import FlatRegularizer
+
+ARMIJO = 1e-4
+ROUNDING = 1e-12  # relative noise in a function value, below which a decrease cannot be seen
+SHORTEST = 1e-9  # a step this short means that float64 shows no descent any more
+
+
+class Walk(eqx.Module):
+    """Where a descent stands: the last accepted point with its total value, and the trial on the way from it."""
+
+    w: jax.Array
+    value: jax.Array
+    residual: jax.Array
+    direction: jax.Array
+    slope: jax.Array
+    step: jax.Array
+    trial: jax.Array
+
+    @classmethod
+    def at(cls, w: jax.Array) -> "Walk":
+        nothing = jnp.asarray(jnp.inf, w.dtype)
+        return cls(w, nothing, nothing, jnp.zeros_like(w), 0.0 * nothing, jnp.ones((), w.dtype), w)
+
+    @property
+    def stuck(self) -> jax.Array:
+        return self.step < SHORTEST
+
+
+def accepts(walk: Walk, value: jax.Array, residual: jax.Array) -> jax.Array:
+    """Armijo's rule, and below the rounding of values a residual that does not grow."""
+    enough = value <= walk.value + ARMIJO * walk.step * walk.slope
+    unseen = jnp.abs(value - walk.value) <= ROUNDING * (1.0 + jnp.abs(walk.value))
+    return jnp.isfinite(value) & (enough | (unseen & (residual <= walk.residual)))
+
+
+def forward(w: jax.Array, value: jax.Array, residual: jax.Array, target: jax.Array, slope: jax.Array) -> Walk:
+    """A new walk from an accepted point towards `target`."""
+    return Walk(w, value, residual, target - w, slope, jnp.ones_like(value), target)
+
+
+def shortened(walk: Walk, value: jax.Array) -> Walk:
+    """Back up: the minimiser of the parabola through what is known, between a tenth and a half of the step."""
+    bend = value - walk.value - walk.step * walk.slope
+    guess = -walk.slope * walk.step / jnp.where(bend > 0, 2 * bend, 1.0)
+    factor = jnp.where(jnp.isfinite(value) & (bend > 0), jnp.clip(guess, 0.1, 0.5), 0.1)
+    step = walk.step * factor
+    return eqx.tree_at(lambda x: (x.step, x.trial), walk, (step, walk.w + step * walk.direction))
+
+
+def newton_target(
+    w: jax.Array, gradient: jax.Array, hessian: jax.Array, h: FlatRegularizer
+) -> tuple[jax.Array, jax.Array]:
+    """The minimiser of gᵀp + ½ pᵀHp + bend(w + p), and its predicted slope; H is shifted until it is positive definite."""
+    if h.bent == "none":
+        direction = positive_solve(hessian, -gradient)
+        return w + direction, gradient @ direction
+    target = composite_minimiser(w, gradient, positive_shift(hessian), h)
+    return target, gradient @ (target - w) + h.bend(target) - h.bend(w)
+
+
+def _factor(hessian: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """A Cholesky factor of hessian + shift·I, with the first shift of 0, 1e-8, 1e-7, … (relative) that has one."""
+    scale = jnp.maximum(jnp.max(jnp.abs(jnp.diag(hessian))), jnp.finfo(hessian.dtype).tiny)
+    eye = jnp.eye(hessian.shape[0], dtype=hessian.dtype)
+
+    def failed(carry: tuple[jax.Array, jax.Array]) -> jax.Array:
+        shift, factor = carry
+        return ~jnp.isfinite(factor[-1, -1]) & (shift < 1e4)
+
+    def again(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        shift = jnp.maximum(10 * carry[0], 1e-8)
+        return shift, jnp.linalg.cholesky(hessian + shift * scale * eye)
+
+    shift, factor = lax.while_loop(failed, again, (jnp.zeros_like(scale), jnp.linalg.cholesky(hessian)))
+    return shift * scale, factor
+
+
+def positive_solve(hessian: jax.Array, right: jax.Array) -> jax.Array:
+    """(H + shift·I)⁻¹ right with the smallest shift tried that makes the matrix positive definite."""
+    return jax.scipy.linalg.cho_solve((_factor(hessian)[1], True), right)
+
+
+def positive_shift(hessian: jax.Array) -> jax.Array:
+    return hessian + _factor(hessian)[0] * jnp.eye(hessian.shape[0], dtype=hessian.dtype)
+
+
+def composite_minimiser(w: jax.Array, gradient: jax.Array, hessian: jax.Array, h: FlatRegularizer) -> jax.Array:
+    """argmin_v gᵀ(v − w) + ½ (v − w)ᵀH(v − w) + bend(v): semismooth Newton on the proximal equation, safeguarded.
+
+    Every iteration takes the proximal-gradient point unless the semismooth step, made proximal, is lower: so it descends
+    always and ends in a few steps once it has found which coordinates are at a bend.
+    """
+    step = 1.0 / jnp.max(jnp.sum(jnp.abs(hessian), axis=1))
+    eye = jnp.eye(w.size, dtype=w.dtype)
+
+    def slope(v: jax.Array) -> jax.Array:
+        return gradient + hessian @ (v - w)
+
+    def height(v: jax.Array) -> jax.Array:
+        return 0.5 * (gradient + slope(v)) @ (v - w) + h.bend(v)
+
+    def proximal(v: jax.Array) -> jax.Array:
+        return h.prox(v - step * slope(v), step)
+
+    first = h.distance(w, gradient)
+
+    def unfinished(carry: tuple[jax.Array, jax.Array]) -> jax.Array:
+        v, turn = carry
+        return (h.distance(v, slope(v)) > 1e-10 * (1e-3 + first)) & (turn < 200)
+
+    def improve(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        v, turn = carry
+        u = v - step * slope(v)
+        plain = h.prox(u, step)
+        bend = h.prox_slope(u, step)
+        newton = proximal(v - jnp.linalg.solve(eye - bend @ (eye - step * hessian), v - plain))
+        better = height(newton) <= height(plain)
+        return jnp.where(better & jnp.isfinite(newton).all(), newton, plain), turn + 1
+
+    return lax.while_loop(unfinished, improve, (h.prox(w, 0.0), jnp.zeros((), int)))[0]
+
+
+def minimise(
+    evaluate: Callable[[jax.Array], tuple[jax.Array, jax.Array]],
+    target: Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]],
+    h: FlatRegularizer | None,
+    start: jax.Array,
+    tolerance: jax.Array,
+    most: int = 100,
+) -> tuple[jax.Array, jax.Array]:
+    """Minimise at home: walk until dist∞(0, ∂) <= tolerance. `target(w, gradient)` proposes where to go.
+
+    Returns the point and its residual.
+    """
+
+    def measure(w: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        value, gradient = evaluate(w)
+        if h is None:
+            return value, gradient, jnp.max(jnp.abs(gradient))
+        return value + h.bend(w), gradient, h.distance(w, gradient)
+
+    def unfinished(carry: tuple[Walk, jax.Array]) -> jax.Array:
+        walk, turn = carry
+        return (walk.residual > tolerance) & (turn < most) & ~walk.stuck
+
+    def improve(carry: tuple[Walk, jax.Array]) -> tuple[Walk, jax.Array]:
+        walk, turn = carry
+        value, gradient, residual = measure(walk.trial)
+        ok = accepts(walk, value, residual) | (turn == 0)
+        onward = forward(walk.trial, value, residual, *target(walk.trial, gradient))
+        return choose(ok, onward, shortened(walk, value)), turn + 1
+
+    walk, _ = lax.while_loop(unfinished, improve, (Walk.at(start), jnp.zeros((), int)))
+    return walk.w, walk.residual
+
+
+def choose(predicate: jax.Array, yes: Any, no: Any) -> Any:
+    """`yes` where the predicate holds, leaf by leaf."""
+    return jax.tree.map(lambda a, b: jnp.where(predicate, a, b), yes, no)

@@ -1,0 +1,91 @@
+"""Solvers that run at the server on sums of the parties' derivatives of P_i: the frame that Newton and L-BFGS fill."""
+
+import abc
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from fedpact.algorithms.descent import Walk, accepts, choose, forward, shortened
+from fedpact.algorithms.inner.base import Inner, Progress
+from fedpact.algorithms.merit import Evaluation, Merit, ServerMerit, updated
+from fedpact.problem.oracle import Values
+from fedpact.problem.regularizers import FlatRegularizer
+
+
+class Search(eqx.Module):
+    """The walk, what the solver remembers of it, and the pooled multipliers expected at the trial."""
+
+    walk: Walk
+    memory: Any
+    nu: jax.Array
+
+
+class AtServer(Inner):
+    """Each round evaluates one trial point. The server sees Σ ∇P_i (and Σ ∇²P_i), never one party's."""
+
+    needs_slacks: ClassVar[bool] = False
+    uses_hessian: eqx.AbstractClassVar[bool]
+
+    @abc.abstractmethod
+    def remember(self, w: jax.Array) -> Any:
+        """An empty memory."""
+
+    @abc.abstractmethod
+    def forget(self, memory: Any) -> Any:
+        """The memory after the function has changed by more than a shift of multipliers."""
+
+    @abc.abstractmethod
+    def renew(self, memory: Any) -> Any:
+        """The memory after the multipliers have changed."""
+
+    @abc.abstractmethod
+    def aim(
+        self, memory: Any, w: jax.Array, gradient: jax.Array, hessian: jax.Array | None, h: FlatRegularizer
+    ) -> tuple[Any, jax.Array, jax.Array]:
+        """From an accepted point: the new memory, where to go, and the slope predicted on the way."""
+
+    def start(self, w: jax.Array, parties: int, pooled: int) -> Search:
+        del parties
+        return Search(Walk.at(w), self.remember(w), jnp.zeros(pooled))
+
+    def join(self, w: jax.Array) -> None:
+        del w
+
+    def ask(self, state: Search, own: ServerMerit, tau: jax.Array) -> tuple[Search, jax.Array, jax.Array]:
+        del own, tau
+        return state, state.walk.trial, state.nu
+
+    def answer(
+        self, merit: Merit, state: None, point: jax.Array, message: jax.Array, fresh: jax.Array
+    ) -> tuple[None, Values, Evaluation]:
+        del state, fresh
+        values, evaluation = merit.evaluate(point, message, self.uses_hessian)
+        return None, values, evaluation
+
+    def learn(
+        self, state: Search, own: ServerMerit, point: jax.Array, sums: Evaluation, fresh: jax.Array
+    ) -> tuple[Search, Progress]:
+        mine, total = own.total(point, sums)
+        h, walk = own.regularizer, state.walk
+        value, residual = total.value + h.bend(point), h.distance(point, total.gradient)
+        ok = accepts(walk, value, residual) | fresh
+
+        def onward(memory: Any) -> tuple[Walk, Any]:
+            memory, target, slope = self.aim(memory, point, total.gradient, total.hessian, h)
+            return forward(point, value, residual, target, slope), memory
+
+        moved, memory = lax.cond(ok, onward, lambda memory: (shortened(walk, value), memory), state.memory)
+        ahead = total.pooled + total.pooled_jacobian @ (moved.trial - point)
+        expected = updated(own.nu, own.merit.beta, ahead, own.merit.own.pooled_equality)
+        kkt = h.distance(point, total.gradient - (point - own.merit.centre) / own.merit.gamma)
+        progress = Progress(
+            ok | moved.stuck, residual, kkt, total.objective + h.bend(point), total.pooled, mine.constraints
+        )
+        return Search(moved, memory, expected), progress
+
+    def reopen(self, state: Search, w: jax.Array, regrown: jax.Array) -> Search:
+        memory = choose(regrown, self.forget(state.memory), self.renew(state.memory))
+        return Search(Walk.at(w), memory, state.nu)

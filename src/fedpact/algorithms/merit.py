@@ -1,0 +1,151 @@
+"""The pieces of the proximal augmented Lagrangian: P_i of (13) and (14), and what every method measures at a point.
+
+With multipliers mu = μ, penalty beta = β, prox centre w^k, prox length gamma = γ (the paper's is β) and share = 1/(n+1):
+
+    P(w) = f(w) + (‖μ⁺(w)‖² − ‖μ‖²) / (2β) + share ‖w − w^k‖² / (2γ),     μ⁺(w) = [μ + β c(w)]₊
+
+An equality keeps its μ⁺ = μ + β c(w) unprojected; the same formula for P holds.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedpact.problem.oracle import Oracle, SlackOracle, Values
+from fedpact.problem.regularizers import FlatRegularizer
+
+
+def updated(mu: jax.Array, beta: jax.Array, c: jax.Array, equality: np.ndarray) -> jax.Array:
+    """μ⁺ of Algorithm 1: [μ + βc]₊, unprojected for equalities."""
+    raw = mu + beta * c
+    return jnp.where(equality, raw, jnp.maximum(raw, 0.0))
+
+
+def violation(c: jax.Array, equality: np.ndarray) -> jax.Array:
+    """The largest violation: |c| for equalities, [c]₊ for inequalities."""
+    return jnp.max(jnp.where(equality, jnp.abs(c), jnp.maximum(c, 0.0)), initial=0.0)
+
+
+def normal_distance(mu: jax.Array, c: jax.Array, equality: np.ndarray) -> jax.Array:
+    """dist∞(c, N(μ)) of Definition 1: |c| where μ > 0 or for equalities, [c]₊ where μ = 0."""
+    return jnp.max(jnp.where(equality | (mu > 0), jnp.abs(c), jnp.maximum(c, 0.0)), initial=0.0)
+
+
+class Evaluation(eqx.Module):
+    """A holder's P at a point, as much of it as an inner solver asks for; every leaf may be summed over holders."""
+
+    objective: jax.Array
+    value: jax.Array
+    gradient: jax.Array
+    hessian: jax.Array | None  # upper triangle, row by row
+    pooled: jax.Array
+    pooled_jacobian: jax.Array
+
+
+class Merit(eqx.Module):
+    """P of one holder."""
+
+    own: Oracle | SlackOracle
+    mu: jax.Array
+    beta: jax.Array
+    gamma: jax.Array
+    centre: jax.Array
+    share: float = eqx.field(static=True)
+
+    def multipliers(self, c: jax.Array) -> jax.Array:
+        return updated(self.mu, self.beta, c, self.own.equality)
+
+    def value(self, w: jax.Array) -> jax.Array:
+        return self._value(self.own(w), w)
+
+    def gradient(self, w: jax.Array) -> tuple[Values, jax.Array]:
+        """The holder's functions at w, and ∇P(w)."""
+        values, pull = jax.vjp(self.own, w)
+        weights = Values(jnp.ones_like(values.objective), self.multipliers(values.constraints), 0.0 * values.pooled)
+        return values, pull(weights)[0] + self.share / self.gamma * (w - self.centre)
+
+    def hessian(self, w: jax.Array, nu: jax.Array | None = None) -> jax.Array:
+        """A generalised ∇²P(w); `nu` adds the curvature of pooled contributions, weighted."""
+        mu = self.multipliers(self.own(w).constraints)
+
+        def lagrangian(v: jax.Array) -> jax.Array:
+            values = self.own(v)
+            pooled = 0.0 if nu is None or not nu.size else nu @ values.pooled
+            return values.objective + mu @ values.constraints + pooled
+
+        curvature = jax.hessian(lagrangian)(w) + self.share / self.gamma * jnp.eye(w.size, dtype=w.dtype)
+        if not mu.size:
+            return curvature
+        jacobian = jax.jacrev(lambda v: self.own(v).constraints)(w)
+        active = jnp.where(self.own.equality | (mu > 0), self.beta, 0.0)
+        return curvature + jacobian.T @ (active[:, None] * jacobian)
+
+    def evaluate(self, w: jax.Array, nu: jax.Array, hessian: bool) -> tuple[Values, Evaluation]:
+        """Everything that a solver at the server asks of a holder."""
+        values, gradient = self.gradient(w)
+        pooled_jacobian = jax.jacrev(lambda v: self.own(v).pooled)(w) if values.pooled.size else jnp.zeros((0, w.size))
+        return values, Evaluation(
+            values.objective,
+            self._value(values, w),
+            gradient,
+            packed(self.hessian(w, nu)) if hessian else None,
+            values.pooled,
+            pooled_jacobian,
+        )
+
+    def _value(self, values: Values, w: jax.Array) -> jax.Array:
+        mu = self.multipliers(values.constraints)
+        penalty = (jnp.sum(mu**2) - jnp.sum(self.mu**2)) / (2 * self.beta)
+        return values.objective + penalty + self.share / (2 * self.gamma) * jnp.sum((w - self.centre) ** 2)
+
+
+class ServerMerit(eqx.Module):
+    """P_0 with the smooth part of h and with the pooled constraints, which the server keeps for all."""
+
+    merit: Merit
+    nu: jax.Array
+    regularizer: FlatRegularizer
+
+    def pooled_multipliers(self, pooled: jax.Array) -> jax.Array:
+        return updated(self.nu, self.merit.beta, pooled, self.merit.own.pooled_equality)
+
+    def total(self, w: jax.Array, sums: Evaluation) -> tuple[Values, Evaluation]:
+        """The server's own values, and the whole of ℓ_k's smooth part at w from the parties' sums."""
+        own, mine = self.merit.evaluate(w, self.nu, sums.hessian is not None)
+        whole = jax.tree.map(jnp.add, sums, mine)
+        h, beta = self.regularizer, self.merit.beta
+        nu = self.pooled_multipliers(whole.pooled)
+        value = whole.value + h.smooth(w) + (jnp.sum(nu**2) - jnp.sum(self.nu**2)) / (2 * beta)
+        gradient = whole.gradient + 2 * h.ridge * w + nu @ whole.pooled_jacobian
+        hessian = None
+        if whole.hessian is not None:
+            hessian = unpacked(whole.hessian, w.size) + jnp.diag(2 * h.ridge)
+            if nu.size:
+                active = jnp.where(self.merit.own.pooled_equality | (nu > 0), beta, 0.0)
+                hessian += whole.pooled_jacobian.T @ (active[:, None] * whole.pooled_jacobian)
+        return own, Evaluation(
+            whole.objective + h.smooth(w), value, gradient, hessian, whole.pooled, whole.pooled_jacobian
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """No functions of the server's own: P_0 is the prox term and h alone."""
+        own: Any = self.merit.own
+        return isinstance(own, Oracle) and not own.program.atoms and not len(own.program.constraints)
+
+
+def packed(matrix: jax.Array) -> jax.Array:
+    """The upper triangle of a symmetric matrix: what travels is d(d+1)/2 numbers."""
+    rows, columns = np.triu_indices(matrix.shape[0])
+    return matrix[rows, columns]
+
+
+def unpacked(triangle: jax.Array, size: int) -> jax.Array:
+    """The symmetric matrix behind its upper triangle."""
+    place = np.zeros((size, size), int)
+    place[np.triu_indices(size)] = np.arange(triangle.size)
+    place = np.maximum(place, place.T)
+    return triangle[place]

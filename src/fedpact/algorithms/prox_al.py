@@ -1,0 +1,383 @@
+"""A proximal augmented Lagrangian method for federated learning with global, local and coupled constraints.
+
+    minimise Σ_i f_i(w) + h(w)   s.t.   c_0(w) <= 0 at the server,  c_i(w) <= 0 at party i,  Σ_i c̃_i(w) <= 0      (3), (5)
+
+C. He, L. Peng, J. Sun: Federated Learning with Convex Global and Local Constraints. TMLR 2024. Algorithm 1; the inner
+solvers are in `inner/`.
+
+    symbol   here                  meaning
+    w^k      Server.centre         outer iterate, centre of the prox term
+    μ_i      PartyState.mu         multipliers of party i, which stay with it
+    μ_0, ν   Server.mu, Server.nu  multipliers of the server's own and of the pooled constraints
+    β, τ_k   Server.beta, tau      penalty; accuracy of the k-th subproblem
+    P_i      merit.Merit           (13), (14)
+
+Where we leave the paper. β may grow, since a fixed one stalls at 1e-5 on monks-1. τ_k is geometric by default. And a run
+ends as soon as a point with its multipliers μ⁺(w) meets Definition 1, which every round measures, rather than by (11),
+which waits for τ_k: `ProxAL.as_printed()` has Algorithm 1 as it stands.
+"""
+
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedpact.algorithms.descent import choose
+from fedpact.algorithms.inner.admm import ADMM
+from fedpact.algorithms.inner.base import Inner
+from fedpact.algorithms.inner.lbfgs import LBFGS
+from fedpact.algorithms.inner.newton import Newton
+from fedpact.algorithms.merit import Merit, ServerMerit, normal_distance, updated, violation
+from fedpact.algorithms.tolerances import Geometric, InverseSquare, Tolerances
+from fedpact.problem.oracle import Oracle, SlackOracle, Values
+from fedpact.problem.regularizers import FlatRegularizer
+from fedpact.protocol.algorithm import Algorithm, Answer, Goal, Info, Status
+from fedpact.protocol.messages import Reply
+from fedpact.protocol.network import Network, PartyStates
+
+NEWTON_UP_TO = 300  # parameters; above, a Hessian is too much to send and to factor
+FARTHEST = 1e10  # iterates this large, relative to the start, mean that the objective has no minimum
+EMPTY = 1e3  # declare infeasibility when no feasible point lies within this many times 1 + ‖w‖
+HELD_UP = 0.5  # a closing that leaves more than this part of the violation makes us look for infeasibility
+
+# messages
+
+
+class Call(eqx.Module):
+    """From the server, every round."""
+
+    point: jax.Array  # what to evaluate
+    centre: jax.Array  # w^k
+    beta: jax.Array
+    gamma: jax.Array
+    fresh: jax.Array  # the last subproblem was closed at the point evaluated last: update μ first (line 4)
+    inner: Any
+
+
+class Maxima(eqx.Module):
+    distance: jax.Array  # Definition 1's second number for this party
+    violation: jax.Array
+    change: jax.Array  # ‖μ⁺ − μ‖∞, for (11)
+
+
+class Told(eqx.Module):
+    """What a party discloses for the report: its constraints and multipliers at the point."""
+
+    constraints: jax.Array
+    multipliers: jax.Array
+
+
+class Probe(eqx.Module):
+    """From the server, when a subproblem has left the violation as it was."""
+
+    point: jax.Array
+    y: jax.Array  # [ν⁺ − ν]₊ of the pooled constraints
+
+
+class Pull(eqx.Module):
+    """For the infeasibility test, with y = [μ⁺ − μ]₊ (signed for equalities): yᵀc, Jᵀy and ‖y‖₁."""
+
+    height: jax.Array
+    slope: jax.Array
+    norm: jax.Array
+
+
+# states
+
+
+class PartyState(eqx.Module):
+    mu: jax.Array
+    beta: jax.Array
+    constraints: jax.Array  # at the point evaluated last
+    inner: Any
+
+
+class Server(eqx.Module):
+    inner: Any
+    centre: jax.Array
+    beta: jax.Array
+    gamma: jax.Array
+    mu: jax.Array
+    nu: jax.Array
+    k: jax.Array
+    fresh: jax.Array
+    point: jax.Array  # the last settled point, and the server's μ⁺ and ν⁺ there
+    point_mu: jax.Array
+    point_nu: jax.Array
+    closed_violation: jax.Array  # at the end of the last subproblem
+    radius: jax.Array
+    reach: jax.Array
+    strictness: jax.Array
+    goal: Goal
+    status: jax.Array
+
+
+class RoundInfo(Info):
+    outer: jax.Array
+    beta: jax.Array
+    residual: jax.Array
+    tau: jax.Array
+    told: Told | None
+    server_multipliers: jax.Array
+    pooled_multipliers: jax.Array
+
+
+# options
+
+
+class ProxAL(Algorithm[Server]):
+    """Algorithm 1 with any inner solver.
+
+    inner: Newton(), LBFGS(), ADMM() or another `Inner`; default by size: Newton up to 300 parameters, L-BFGS above.
+    beta: the penalty β > 0 (default 10), the same for all constraints.
+    growth: β is multiplied by this (>= 1, default 10) when a subproblem left more than a quarter of the violation, up to `most_beta`.
+    tolerances: τ_k, Geometric() or InverseSquare(s).
+    coupling: how pooled constraints are kept: "direct" (their sum, at the server), "slack" (form (4)), default the first
+        that the inner solver can.
+    stop: "measured" (Definition 1 at any evaluated point) or "printed" (criterion (11)).
+    """
+
+    inner: Inner | None = None
+    beta: float = 10.0
+    growth: float = 10.0
+    most_beta: float = 1e7
+    prox_growth: float = 10.0
+    tolerances: Tolerances = Geometric()
+    coupling: Literal["direct", "slack"] | None = None
+    stop: Literal["measured", "printed"] = "measured"
+
+    def __check_init__(self) -> None:
+        if not self.beta > 0:
+            raise ValueError(f"ProxAL(beta={self.beta}): beta must be > 0; it is the penalty β of Algorithm 1")
+        if not self.growth >= 1:
+            raise ValueError(f"ProxAL(growth={self.growth}): growth must be >= 1; β is multiplied by it")
+        if not self.most_beta >= self.beta:
+            raise ValueError(f"ProxAL(most_beta={self.most_beta}): most_beta must be at least beta")
+        if self.inner is not None and not isinstance(self.inner, Inner):
+            raise TypeError(f"ProxAL(inner={self.inner!r}): an inner solver is Newton(), LBFGS() or ADMM()")
+        if self.inner is not None and self.inner.needs_slacks and self.coupling == "direct":
+            raise ValueError(f"{type(self.inner).__name__} cannot couple parties directly; use coupling='slack'")
+        if self.stop not in ("measured", "printed"):
+            raise ValueError(f"ProxAL(stop={self.stop!r}): 'measured' or 'printed'")
+
+    @classmethod
+    def as_printed(cls, beta: float = 300.0, s: float = 0.001, rho: float = 0.01, q: float = 0.5) -> "ProxAL":
+        """Algorithms 1 and 2 as the paper prints them, with the settings of its Neyman-Pearson experiment."""
+        return cls(ADMM.as_printed(rho=rho, q=q), beta, 1.0, beta, 1.0, InverseSquare(s), "slack", "printed")
+
+    def prepared(self, size: int, parties: int, pooled: int) -> "ProxAL":
+        inner = self.inner or (Newton() if size <= NEWTON_UP_TO else LBFGS())
+        coupling = self.coupling or ("slack" if inner.needs_slacks else "direct")
+        size += parties * pooled if coupling == "slack" else 0
+        inner = inner.prepared(size)
+        return ProxAL(inner, self.beta, self.growth, self.most_beta, self.prox_growth, self.tolerances, coupling, self.stop)
+
+    @property
+    def solver(self) -> Inner:
+        assert self.inner is not None  # `prepared` has chosen one
+        return self.inner
+
+    # party steps
+
+    def join(self, own: Oracle, state: None, message: jax.Array) -> tuple[PartyState, Reply]:
+        """Before the first round: μ_i = 0."""
+        del state
+        nothing = jnp.zeros(self._holder(own).equality.size)
+        return PartyState(nothing, jnp.asarray(self.beta), nothing, self.solver.join(message)), Reply()
+
+    def step(self, own: Oracle, state: PartyState, message: Call) -> tuple[PartyState, Reply]:
+        """Algorithm 1, client update (once a subproblem is closed), and the party's part of an inner iteration."""
+        holder = self._holder(own)
+        equality = holder.equality
+        closed = updated(state.mu, state.beta, state.constraints, equality)
+        mu = jnp.where(message.fresh, closed, state.mu)
+        merit = Merit(holder, mu, message.beta, message.gamma, message.centre, 1.0 / (own.parties + 1))
+        inner, values, sums = self.solver.answer(merit, state.inner, message.point, message.inner, message.fresh)
+        c = values.constraints
+        ahead = merit.multipliers(c)
+        change = jnp.max(jnp.abs(ahead - mu), initial=0.0)
+        maxima = Maxima(normal_distance(ahead, c, equality), violation(c, equality), change)
+        m = len(own.program.constraints)
+        told = own.disclose(Told(c[:m], ahead[:m]))
+        return PartyState(mu, message.beta, c, inner), Reply(sums, maxima, told)
+
+    def pull(self, own: Oracle, state: PartyState, message: Probe) -> tuple[PartyState, Reply]:
+        """The infeasibility test's sums at the point just evaluated."""
+        return state, Reply(_pull(self._holder(own), state.mu, state.beta, message))
+
+    def multipliers(self, own: Oracle, state: PartyState, answer: Answer) -> jax.Array:
+        mu = state.mu[: own.equality.size]  # form (4) appends multipliers of its slacks
+        return updated(mu, state.beta, own(answer.w).constraints, own.equality)
+
+    # server steps
+
+    def init(self, net: Network, w: jax.Array, goal: Goal, key: jax.Array) -> tuple[Server, PartyStates]:
+        del key
+        pooled = len(net.server.program.pooled)
+        if self.coupling == "slack":
+            w = jnp.concatenate([w, jnp.zeros(net.parties * pooled)])
+            pooled = 0
+        w = self._regularizer(net).prox(w, 0.0)  # w^0 in dom(h)
+        _, parties = net.exchange(self.join, None, w)
+        mu, nu = jnp.zeros(self._holder(net.server, at_server=True).equality.size), jnp.zeros(pooled)
+        server = Server(
+            inner=self.solver.start(w, net.parties, pooled),
+            centre=w,
+            beta=jnp.asarray(self.beta),
+            gamma=jnp.asarray(self.beta),
+            mu=mu,
+            nu=nu,
+            k=jnp.zeros((), int),
+            fresh=jnp.asarray(True),
+            point=w,
+            point_mu=mu,
+            point_nu=nu,
+            closed_violation=jnp.asarray(jnp.inf),
+            radius=jnp.asarray(0.0),
+            reach=FARTHEST * (1.0 + jnp.max(jnp.abs(w))),
+            strictness=jnp.asarray(1.0),
+            goal=goal,
+            status=jnp.asarray(int(Status.running)),
+        )
+        return server, parties
+
+    def round(self, server: Server, parties: PartyStates, net: Network) -> tuple[Server, PartyStates, RoundInfo]:
+        own = self._own(server, net)
+        tau = self._tau(server)
+        inner, point, message = self.solver.ask(server.inner, own, tau)
+        call = Call(point, server.centre, server.beta, server.gamma, server.fresh, message)
+        reply, parties = net.exchange(self.step, parties, call)
+        inner, progress = self.solver.learn(inner, own, point, reply.sum, server.fresh)
+
+        # what this point is worth, with the multipliers that it implies
+        mu = own.merit.multipliers(progress.constraints)
+        nu = own.pooled_multipliers(progress.pooled)
+        equality, pooled_equality = own.merit.own.equality, own.merit.own.pooled_equality
+        distance = jnp.maximum(
+            jnp.maximum(reply.max.distance, normal_distance(mu, progress.constraints, equality)),
+            normal_distance(nu, progress.pooled, pooled_equality),
+        )
+        broken = jnp.maximum(
+            jnp.maximum(reply.max.violation, violation(progress.constraints, equality)),
+            violation(progress.pooled, pooled_equality),
+        )
+        solved = progress.settled & (progress.residual <= tau)  # (10)
+        if self.stop == "measured":
+            done = (progress.stationarity <= server.goal.stationarity) & (distance <= server.goal.feasibility)
+        else:  # (11)
+            change = jnp.maximum(reply.max.change, jnp.max(jnp.abs(mu - server.mu), initial=0.0))
+            moved = jnp.max(jnp.abs(point - server.centre)) / server.beta + tau
+            done = solved & (moved <= server.goal.stationarity) & (change <= server.beta * server.goal.feasibility)
+        lost = ~jnp.isfinite(progress.residual) & server.fresh | (jnp.max(jnp.abs(point)) > server.reach)
+        keep = progress.settled | done
+        server = eqx.tree_at(
+            lambda s: (s.inner, s.point, s.point_mu, s.point_nu, s.fresh, s.status),
+            server,
+            (
+                inner,
+                jnp.where(keep, point, server.point),
+                jnp.where(keep, mu, server.point_mu),
+                jnp.where(keep, nu, server.point_nu),
+                jnp.asarray(False),
+                jnp.where(done, Status.converged, jnp.where(lost, Status.diverged, Status.running)),
+            ),
+        )
+        info = RoundInfo(
+            objective=progress.objective,
+            violation=broken,
+            stationarity=progress.stationarity,
+            outer=server.k,
+            beta=server.beta,
+            residual=progress.residual,
+            tau=tau,
+            told=reply.each,
+            server_multipliers=mu,
+            pooled_multipliers=nu,
+        )
+        closing = solved & ~done & ~lost
+        held_up = closing & (broken > jnp.maximum(server.goal.feasibility, HELD_UP * server.closed_violation))
+        server, parties = net.when(held_up, self._look_for_emptiness, server, parties)
+        server = choose(closing, self._close(server, broken), server)
+        return server, parties, info
+
+    def _close(self, server: Server, broken: jax.Array) -> Server:
+        """Algorithm 1, server update: μ_0 and ν; the parties update theirs at the beginning of the next round."""
+        slow = broken > 0.25 * server.closed_violation
+        beta = jnp.where(slow, jnp.minimum(self.growth * server.beta, self.most_beta), server.beta)
+        return eqx.tree_at(
+            lambda s: (s.inner, s.centre, s.beta, s.gamma, s.mu, s.nu, s.k, s.fresh, s.closed_violation),
+            server,
+            (
+                self.solver.reopen(server.inner, server.point, beta != server.beta),
+                server.point,
+                beta,
+                jnp.minimum(self.prox_growth * server.gamma, 1e12),
+                server.point_mu,
+                server.point_nu,
+                server.k + 1,
+                jnp.asarray(True),
+                broken,
+            ),
+        )
+
+    def _look_for_emptiness(self, net: Network, server: Server, parties: PartyStates) -> tuple[Server, PartyStates]:
+        """With y = [Δμ]₊/‖·‖₁ and r = yᵀc/‖Jᵀy‖ no feasible point lies within r of w, if c is convex."""
+        holder = self._holder(net.server, at_server=True)
+        probe = Probe(server.point, _rise(server.point_nu - server.nu, holder.pooled_equality))
+        reply, parties = net.exchange(self.pull, parties, probe)
+        total: Pull = jax.tree.map(jnp.add, reply.sum, _pull(holder, server.mu, server.beta, probe))
+        total = eqx.tree_at(lambda p: p.norm, total, total.norm + jnp.sum(jnp.abs(probe.y)))
+        norm = jnp.maximum(total.norm, jnp.finfo(total.norm.dtype).tiny)
+        height, slope = total.height / norm, jnp.linalg.norm(total.slope) / norm
+        radius = jnp.where(height > 0, height / jnp.maximum(slope, 1e-300), 0.0)
+        empty = (height > server.goal.feasibility) & (radius > EMPTY * (1.0 + jnp.linalg.norm(server.point)))
+        status = jnp.where(empty, int(Status.infeasible), server.status)
+        return eqx.tree_at(lambda s: (s.radius, s.status), server, (radius, status)), parties
+
+    # status and answers
+
+    def status(self, server: Server) -> jax.Array:
+        return server.status
+
+    def answer(self, server: Server, net: Network) -> Answer:
+        w, mu, nu = server.point, server.point_mu, server.point_nu
+        if self.coupling == "slack":  # the server's rows for Σ s_i carry the pooled multipliers, s follows w
+            own = net.server.program
+            held = len(own.constraints)
+            w, mu, nu = w[: own.shape.size], mu[:held], mu[held:]
+        return Answer(w, mu, nu, server.radius)
+
+    def sharpen(self, server: Server) -> Server:
+        goal = jax.tree.map(lambda x: 0.3 * x, server.goal)
+        return eqx.tree_at(lambda s: (s.goal, s.status), server, (goal, jnp.asarray(int(Status.running))))
+
+    # small pieces
+
+    def _holder(self, own: Oracle, at_server: bool = False) -> Oracle | SlackOracle:
+        return SlackOracle(own, at_server) if self.coupling == "slack" and len(own.program.pooled) else own
+
+    def _regularizer(self, net: Network) -> FlatRegularizer:
+        if self.coupling == "slack" and len(net.server.program.pooled):
+            return net.regularizer.padded(net.parties * len(net.server.program.pooled))
+        return net.regularizer
+
+    def _own(self, server: Server, net: Network) -> ServerMerit:
+        holder = self._holder(net.server, at_server=True)
+        merit = Merit(holder, server.mu, server.beta, server.gamma, server.centre, 1.0 / (net.parties + 1))
+        return ServerMerit(merit, server.nu, self._regularizer(net))
+
+    def _tau(self, server: Server) -> jax.Array:
+        return self.tolerances(server.k, server.goal.stationarity)
+
+
+def _rise(change: jax.Array, equality: np.ndarray) -> jax.Array:
+    return jnp.where(equality, change, jnp.maximum(change, 0.0))
+
+
+def _pull(holder: Oracle | SlackOracle, mu: jax.Array, beta: jax.Array, probe: Probe) -> Pull:
+    values, back = jax.vjp(holder, probe.point)
+    y = _rise(updated(mu, beta, values.constraints, holder.equality) - mu, holder.equality)
+    slope = back(Values(jnp.zeros_like(values.objective), y, probe.y))[0]
+    return Pull(y @ values.constraints + probe.y @ values.pooled, slope, jnp.sum(jnp.abs(y)))

@@ -1,0 +1,99 @@
+"""All parties in this process: one vectorised axis per bucket of like-sized parties."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from fedpact.federation.binding import Bound
+from fedpact.problem.oracle import Oracle
+from fedpact.problem.regularizers import FlatRegularizer
+from fedpact.protocol.messages import Reply, combine, merge, size_in_bytes
+from fedpact.protocol.network import PartyStates, Step
+
+
+class LocalNetwork(eqx.Module):
+    """The parties' data; pure, hence compiled together with the round that uses it."""
+
+    oracles: tuple[Oracle, ...]
+    server: Oracle
+    regularizer: FlatRegularizer
+    places: jax.Array
+    parties: int = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, bound: Bound) -> "LocalNetwork":
+        places = jnp.asarray(np.argsort(np.concatenate(bound.order), kind="stable"))
+        return cls(bound.oracles, bound.server, bound.regularizer, places, len(bound.names))
+
+    def exchange(self, step: Step, parties: PartyStates, message: Any) -> tuple[Reply, PartyStates]:
+        replies, states = [], []
+        given = (None,) * len(self.oracles) if parties is None else parties
+        for oracle, state in zip(self.oracles, given, strict=True):
+            new, reply = jax.vmap(step, in_axes=(0, 0, None))(oracle, state, message)
+            states.append(new)
+            replies.append(combine(reply))
+        return merge(replies, self.places), tuple(states)
+
+    def when(self, predicate: jax.Array, branch: Callable[..., Any], *operands: Any) -> Any:
+        return lax.cond(predicate, lambda *given: branch(self, *given), lambda *kept: kept, *operands)
+
+    def scattered(self, per_party: Any) -> PartyStates:
+        """Arrays with a leading party axis, handed to their parties: the inverse of a reply's `each`."""
+        there = jnp.argsort(self.places)
+        states, start = [], 0
+        for oracle in self.oracles:
+            mine = there[start : start + oracle.index.shape[0]]
+            states.append(jax.tree.map(lambda leaf, mine=mine: leaf[mine], per_party))
+            start += oracle.index.shape[0]
+        return tuple(states)
+
+
+class Metered:
+    """A network that counts exchanges and bytes: per party what is broadcast and what comes back, times the parties."""
+
+    def __init__(self, net: Any):
+        self.net = net
+        self.exchanges: Any = 0
+        self.bytes_up: Any = 0
+        self.bytes_down: Any = 0
+
+    @property
+    def parties(self) -> int:
+        return self.net.parties
+
+    @property
+    def server(self) -> Oracle:
+        return self.net.server
+
+    @property
+    def regularizer(self) -> FlatRegularizer:
+        return self.net.regularizer
+
+    def exchange(self, step: Step, parties: PartyStates, message: Any) -> tuple[Reply, PartyStates]:
+        reply, states = self.net.exchange(step, parties, message)
+        up = size_in_bytes((reply.sum, reply.max)) * self.parties + size_in_bytes(reply.each)
+        self._count(1, up, size_in_bytes(message) * self.parties)
+        return reply, states
+
+    def when(self, predicate: jax.Array, branch: Callable[..., Any], *operands: Any) -> Any:
+        inside = Metered(self.net)
+
+        def counted(net: Any, *given: Any) -> Any:
+            nonlocal inside
+            inside = Metered(net)  # a branch may be traced more than once
+            return branch(inside, *given)
+
+        out = self.net.when(predicate, counted, *operands)
+        taken = jnp.asarray(predicate, jnp.int64)
+        self._count(taken * inside.exchanges, taken * inside.bytes_up, taken * inside.bytes_down)
+        return out
+
+    def _count(self, exchanges: Any, up: Any, down: Any) -> None:
+        self.exchanges += exchanges
+        self.bytes_up += up
+        self.bytes_down += down

@@ -1,0 +1,349 @@
+"""A problem meets its parties: columns, labels and masks are checked, rows become arrays, parties become buckets."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedpact.federation.rows import Parties, split_rows
+from fedpact.federation.table import Table, as_table
+from fedpact.problem.expressions import Mean, Scope, Value
+from fedpact.problem.oracle import Compiled, Oracle, Program, Shape, compile_problem
+from fedpact.problem.regularizers import FlatRegularizer
+from fedpact.problem.statement import Problem
+
+FILL = 0.8  # a party joins a bucket when it fills at least this part of it
+SMALL = 0.02  # buckets with less than this part of all rows are padded into the next larger one
+MOST_SIZES = 32  # distinct party sizes that a function reading whole tables may meet, each compiled apart
+DISCLOSED = 512  # parties times constraints up to which their curves are recorded without being asked
+
+
+class Bound(eqx.Module):
+    """A problem with its data: one stack of oracles per bucket, the server's oracle, h, and the starting point."""
+
+    oracles: tuple[Oracle, ...]
+    server: Oracle
+    regularizer: FlatRegularizer
+    start: jax.Array
+    order: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True)
+    compiled: Compiled = eqx.field(static=True)
+
+    @property
+    def shape(self) -> Shape:
+        return self.compiled.party.shape
+
+
+def bind(
+    problem: Problem,
+    parties: Parties | Any,
+    server: Table | Any | None = None,
+    *,
+    start: Any = None,
+    seed: int = 0,
+    disclose: bool | None = None,
+) -> Bound:
+    """Check everything that can be wrong between a problem and its data, and turn rows into arrays."""
+    if not isinstance(problem, Problem):
+        raise TypeError(f"a problem is made by fp.minimize(...), not {type(problem).__name__}")
+    if not isinstance(parties, Parties):
+        parties = split_rows(parties)
+    own = None if server is None else as_table(server)
+    params = _starting_point(problem, parties, start, seed)
+    shape = Shape.of(params)
+    compiled = compile_problem(problem, shape, len(parties))
+    _no_server_rows(problem, own)
+    holders = [_Holder(f"party {name!r}" if not name.startswith("party ") else name, parties[name]) for name in parties]
+    columns, whole = _columns_read(compiled.party, holders[0], params)
+    _check_columns(columns, holders)
+    _check_labels(problem, holders, params, ("party", "pooled"))
+    weights = _weights(compiled, holders)
+    if disclose is None:
+        disclose = len(parties) * max(1, len(compiled.party.constraints)) <= DISCLOSED
+    order = _buckets([h.table.rows for h in holders], exact=whole)
+    oracles = tuple(
+        _stack(compiled.party, [holders[i].table for i in bucket], [weights[i] for i in bucket], columns, bucket, disclose)
+        for bucket in order
+    )
+    return Bound(
+        oracles,
+        _server_oracle(problem, compiled.server, own, params, columns),
+        problem.regularizer.flat(params),
+        shape.ravel(params),
+        order,
+        parties.names,
+        compiled,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Holder:
+    """Somebody with a table, and the words for errors about it."""
+
+    title: str
+    table: Table
+
+
+class _Recorder(Mapping[str, Any]):
+    """Rows that remember which columns were read and explain a missing one."""
+
+    def __init__(self, rows: Mapping[str, Any], holder: _Holder | None, seen: set[str]):
+        self.rows, self.holder, self.seen = rows, holder, seen
+
+    def __getitem__(self, name: str) -> Any:
+        self.seen.add(name)
+        if self.holder is None:
+            raise _RowsRead(name)
+        if name not in self.rows:
+            there = self.holder.table.columns
+            why = "holds strings, which a model cannot read" if name in there else f"is missing: it has {', '.join(there)}"
+            raise ValueError(f"column {name!r} of {self.holder.title} {why}")
+        return self.rows[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+class _RowsRead(Exception):
+    pass
+
+
+def _arrays(table: Table, names: Any = None) -> dict[str, np.ndarray]:
+    """Numeric columns as JAX will see them: floats and matrices in float64, whole numbers and booleans as they are."""
+    out = {}
+    for name in table.columns if names is None else names:
+        column = table[name]
+        if column.dtype.kind == "f" or (column.ndim > 1 and column.dtype.kind in "biu"):
+            out[name] = np.asarray(column, np.float64)
+        elif column.dtype.kind in "biu":
+            out[name] = column
+    return out
+
+
+def _specs(table: Table) -> dict[str, jax.ShapeDtypeStruct]:
+    rows = table.rows
+    return {name: jax.ShapeDtypeStruct((rows, *a.shape[1:]), a.dtype) for name, a in _arrays(table[:1]).items()}
+
+
+def _starting_point(problem: Problem, parties: Parties, start: Any, seed: int) -> Any:
+    model = problem.model
+    name = parties.names[0]
+    if start is not None:
+        params = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), start)
+        if not jax.tree.leaves(params):
+            raise ValueError("start= holds no parameters")
+        if not all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(params)):
+            raise ValueError("start= holds NaN or infinite parameters")
+    if model is None:
+        if start is None:
+            raise ValueError("the problem names no model, so the parameters' shape is unknown: give fp.solve(..., start=...)")
+        return params
+    rows = _Recorder(_arrays(parties[name][:1]), _Holder(f"party {name!r}", parties[name]), set())
+    fresh = model.init(jax.random.key(seed), rows)
+    fresh = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), fresh)
+    if start is None:
+        return fresh
+    if Shape.of(params) != Shape.of(fresh):
+        raise ValueError(f"start= has shapes {_shapes(params)}, the model {_shapes(fresh)}")
+    return params
+
+
+def _shapes(params: Any) -> str:
+    return str(jax.tree.map(lambda leaf: tuple(leaf.shape), params))
+
+
+def _no_server_rows(problem: Problem, own: Table | None) -> None:
+    for constraint in problem.constraints:
+        means = any(isinstance(t.atom, Mean) for part in constraint.inequalities() for t in part.terms)
+        if constraint.scope == "server" and own is None and means:
+            raise ValueError(
+                f"constraint {constraint.name!r} holds on the server's own rows, but there are none: "
+                "give fp.solve(..., server=table)"
+            )
+    if own is None and any(t.scope == "server" and isinstance(t.atom, Mean) for t in problem.objective.terms):
+        raise ValueError("the objective is taken on the server's own rows, but fp.solve got no server=table")
+
+
+def _columns_read(program: Program, holder: _Holder, params: Any) -> tuple[tuple[str, ...], bool]:
+    """Which columns the functions read, whether one of them reads a table as a whole, and that they give numbers."""
+    seen: set[str] = set()
+    whole = False
+    specs = _specs(holder.table)
+    for atom, scope in program.atoms:
+        reads_rows = True
+        if isinstance(atom, Value):
+            reads_rows = _reads_rows(atom, params)
+            whole = whole or reads_rows
+            if reads_rows and scope == "pooled":
+                raise ValueError(
+                    f"{atom} reads rows, so it has no value over all parties' rows together; write it as the mean of a "
+                    "row-wise function: fp.mean(fn).pooled()"
+                )
+        given = jax.eval_shape(lambda p, r, f=atom.function: f(p, _Recorder(r, holder, seen)), params, specs)
+        wanted = (holder.table.rows,) if isinstance(atom, Mean) else ()
+        if getattr(given, "shape", None) != wanted or not jnp.issubdtype(given.dtype, jnp.number):
+            found = f"an array of shape {given.shape}" if hasattr(given, "shape") else type(given).__name__
+            should = "one number per row" if isinstance(atom, Mean) else "one number: take a sum, a mean, or one per entry"
+            raise ValueError(f"{atom} gives {found} on {holder.table.rows} rows; it should give {should}")
+    return tuple(sorted(seen)), whole
+
+
+def _reads_rows(atom: Value, params: Any) -> bool:
+    try:
+        jax.eval_shape(lambda p: atom.function(p, _Recorder({}, None, set())), params)
+    except _RowsRead:
+        return True
+    return False
+
+
+def _check_columns(columns: tuple[str, ...], holders: list[_Holder]) -> None:
+    first = holders[0]
+    for holder in holders:
+        for name in columns:
+            if name not in holder.table.columns:
+                raise ValueError(f"column {name!r} of {holder.title} is missing: it has {', '.join(holder.table.columns)}")
+            mine, theirs = holder.table[name], first.table[name]
+            if mine.shape[1:] != theirs.shape[1:]:
+                raise ValueError(
+                    f"column {name!r} has {_width(mine)} at {holder.title} and {_width(theirs)} at {first.title}; "
+                    "all parties need the same"
+                )
+            if (mine.dtype.kind in "biuf") != (theirs.dtype.kind in "biuf"):
+                raise ValueError(f"column {name!r} is {mine.dtype} at {holder.title} and {theirs.dtype} at {first.title}")
+            if mine.dtype.kind == "f" and not np.isfinite(mine).all():
+                nan, inf = int(np.isnan(mine).sum()), int(np.isinf(mine).sum())
+                raise ValueError(
+                    f"column {name!r} of {holder.title} holds {nan} NaN and {inf} infinite values in {len(mine)} rows; "
+                    "fill them or drop those rows"
+                )
+
+
+def _width(column: np.ndarray) -> str:
+    return "one number a row" if column.ndim == 1 else f"width {'x'.join(map(str, column.shape[1:]))}"
+
+
+def _check_labels(problem: Problem, holders: list[_Holder], params: Any, scopes: tuple[Scope, ...]) -> None:
+    read = {t.atom.function for t in problem.terms() if isinstance(t.atom, Mean) and t.scope in scopes}
+    for loss in problem.losses:
+        if loss not in read:
+            continue
+        scores = jax.eval_shape(loss.model.apply, params, _specs(holders[0].table))
+        for holder in holders:
+            bad, expected = loss.unexpected_labels(holder.table[loss.label], scores)
+            if bad:
+                count = int(np.isin(holder.table[loss.label], bad).sum())
+                told = ", ".join(map(str, bad[:5]))
+                raise ValueError(
+                    f"{holder.title}: column {loss.label!r} holds {told} in {count} rows, but {loss.name} expects "
+                    f"{expected}; recode the column or give labels=(negative, positive)"
+                )
+
+
+def _selected(atom: Mean, holder: _Holder) -> np.ndarray:
+    if atom.where is None:
+        return np.ones(holder.table.rows, bool)
+    for name in atom.where.columns:
+        if name not in holder.table.columns:
+            raise ValueError(
+                f"the mask {atom.where} reads column {name!r}, which is missing at {holder.title}: "
+                f"it has {', '.join(holder.table.columns)}"
+            )
+    return atom.where(holder.table)
+
+
+def _weights(compiled: Compiled, holders: list[_Holder]) -> list[np.ndarray]:
+    """Each mean's weights on each party's rows: 1/count on the selected ones, the count over all rows where pooled."""
+    means = [(atom, scope) for atom, scope in compiled.party.atoms if isinstance(atom, Mean)]
+    lines: list[list[np.ndarray]] = [[] for _ in holders]
+    for atom, scope in means:
+        masks = [_selected(atom, holder) for holder in holders]
+        counts = [int(mask.sum()) for mask in masks]
+        if scope == "pooled":
+            if not sum(counts):
+                raise ValueError(f"{atom}: the mask {atom.where} selects no row at any party")
+            counts = [sum(counts)] * len(holders)
+        for line, mask, count, holder in zip(lines, masks, counts, holders, strict=True):
+            if not count:
+                raise ValueError(
+                    f"{atom}: the mask {atom.where} selects none of the {holder.table.rows} rows of {holder.title}, so its "
+                    "mean does not exist there; pool the expression with .pooled() or leave that party out"
+                )
+            line.append(mask / count)
+    return [np.stack(mine) if mine else np.zeros((0, h.table.rows)) for mine, h in zip(lines, holders, strict=True)]
+
+
+def _server_oracle(problem: Problem, program: Program, own: Table | None, params: Any, columns: tuple[str, ...]) -> Oracle:
+    weights, rows = np.zeros((0, 1)), {}
+    if own is not None and program.atoms:
+        holder = _Holder("the server", own)
+        columns, _ = _columns_read(program, holder, params)
+        _check_columns(columns, [holder])
+        _check_labels(problem, [holder], params, ("server",))
+        rows = {name: jnp.asarray(a) for name, a in _arrays(own, columns).items()}
+        lines = []
+        for atom, _ in program.atoms:
+            if isinstance(atom, Mean):
+                mask = _selected(atom, holder)
+                if not mask.any():
+                    raise ValueError(f"{atom}: the mask {atom.where} selects none of the server's {own.rows} rows")
+                lines.append(mask / mask.sum())
+        weights = np.stack(lines) if lines else np.zeros((0, own.rows))
+    else:
+        for atom, _ in program.atoms:
+            if isinstance(atom, Value) and _reads_rows(atom, params):
+                raise ValueError(f"{atom} reads the server's own rows, but fp.solve got no server=table")
+    return Oracle(rows, jnp.asarray(weights), jnp.asarray(-1), program)
+
+
+def _buckets(sizes: list[int], exact: bool) -> tuple[tuple[int, ...], ...]:
+    """Parties of like size, to be padded to the largest of them; `exact`: no padding, one bucket per size."""
+    by_size = sorted(range(len(sizes)), key=lambda i: (-sizes[i], i))
+    buckets: list[list[int]] = []
+    for party in by_size:
+        room = sizes[buckets[-1][0]] if buckets else 0
+        if buckets and (sizes[party] == room if exact else sizes[party] >= FILL * room):
+            buckets[-1].append(party)
+        else:
+            buckets.append([party])
+    if exact and len(buckets) > MOST_SIZES:
+        raise ValueError(
+            f"the parties have {len(buckets)} different sizes and fp.value(fn) reads their tables whole, which compiles fn "
+            f"once per size (at most {MOST_SIZES}); write it as fp.mean of a row-wise function"
+        )
+    if not exact:
+        total = sum(sizes)
+        merged: list[list[int]] = []
+        for bucket in buckets:
+            if merged and sizes[merged[-1][0]] * len(bucket) < SMALL * total:
+                merged[-1] += bucket
+            else:
+                merged.append(bucket)
+        buckets = merged
+    return tuple(tuple(sorted(bucket)) for bucket in buckets)
+
+
+def _stack(
+    program: Program,
+    tables: list[Table],
+    weights: list[np.ndarray],
+    columns: tuple[str, ...],
+    places: tuple[int, ...],
+    disclose: bool,
+) -> Oracle:
+    """Oracles of one bucket with a leading party axis; short tables repeat their first row, with weight zero."""
+    room = max(table.rows for table in tables)
+
+    def fill(array: np.ndarray) -> np.ndarray:
+        return np.concatenate([array, np.repeat(array[:1], room - len(array), axis=0)])
+
+    arrays = [_arrays(table, columns) for table in tables]
+    rows = {name: jnp.asarray(np.stack([fill(mine[name]) for mine in arrays])) for name in columns}
+    lines = np.stack([np.pad(w, ((0, 0), (0, room - w.shape[1]))) for w in weights])
+    return Oracle(rows, jnp.asarray(lines), jnp.asarray(places), program, disclose)

@@ -1,0 +1,140 @@
+"""Rows split over parties."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedpact.federation.table import Table, as_table
+
+
+class Parties(Mapping[str, Table]):
+    """Who holds which rows: party names and their tables, in order. `parties["north"]` is that party's table."""
+
+    def __init__(self, tables: Mapping[str, Table]):
+        if not tables:
+            raise ValueError("a federation needs at least one party; none was given")
+        for name, table in tables.items():
+            if table.rows == 0:
+                raise ValueError(f"party {name!r} holds no rows; leave it out or give it some")
+        self._tables = dict(tables)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._tables)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Rows at each party."""
+        return tuple(table.rows for table in self._tables.values())
+
+    def __getitem__(self, name: str) -> Table:
+        if name not in self._tables:
+            raise KeyError(f"no party {name!r}; there are {', '.join(map(str, self._tables))}")
+        return self._tables[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+    def __repr__(self) -> str:
+        told = ", ".join(f"{name}: {table.rows}" for name, table in list(self._tables.items())[:8])
+        return f"Parties({len(self)} with rows {{{told}{', …' if len(self) > 8 else ''}}})"
+
+
+def split_rows(
+    data: Any,
+    parties: int | Sequence[str] | None = None,
+    *,
+    by: str | None = None,
+    stratify: str | None = None,
+    shares: Sequence[float] | None = None,
+    seed: int = 0,
+) -> Parties:
+    """Give every party its rows.
+
+    data: one table (or frame, mapping, file) to be dealt out; or a list or mapping of tables, one per party.
+    parties: how many, or their names; parties of a count are called "party 1", "party 2", …
+    by: a column whose values name the parties.
+    stratify: a column whose values every party gets in the same proportion.
+    shares: relative sizes of the parties (default: equal; sizes differ by at most one row, per stratum if stratified).
+    seed: of the shuffle before dealing.
+    """
+    if isinstance(data, list | tuple) or (isinstance(data, Mapping) and not isinstance(data, Table) and _of_tables(data)):
+        return _given(data, parties)
+    table = as_table(data)
+    if by is not None:
+        if parties is not None or stratify is not None or shares is not None:
+            raise ValueError("by= names the parties by a column; it goes with neither parties=, stratify= nor shares=")
+        values = _column(table, by, "by")
+        return Parties({str(v): table.take(values == v) for v in np.unique(values)})
+    names = _names(parties)
+    order = np.random.default_rng(seed).permutation(table.rows)
+    strata = [order]
+    if stratify is not None:
+        values = _column(table, stratify, "stratify")[order]
+        strata = [order[values == v] for v in np.unique(values)]
+    dealt: list[list[np.ndarray]] = [[] for _ in names]
+    spare = 0
+    for stratum in strata:
+        counts, spare = _counts(len(stratum), _shares(shares, len(names)), spare)
+        for pile, part in zip(dealt, np.split(stratum, np.cumsum(counts)[:-1]), strict=True):
+            pile.append(part)
+    rows = [np.sort(np.concatenate(pile)) for pile in dealt]
+    empty = [name for name, mine in zip(names, rows, strict=True) if not len(mine)]
+    if empty:
+        raise ValueError(f"{table.rows} rows do not go round {len(names)} parties: {empty[0]!r} would get none")
+    return Parties({name: table.take(mine) for name, mine in zip(names, rows, strict=True)})
+
+
+def _names(parties: int | Sequence[str] | None) -> list[str]:
+    if parties is None:
+        raise ValueError("split_rows wants parties= (a count or names) or by= (a column)")
+    if isinstance(parties, str):
+        raise ValueError(f"parties={parties!r}: a list of names, a count, or by={parties!r} for a column")
+    if isinstance(parties, int | np.integer):
+        if parties < 1:
+            raise ValueError(f"parties={parties}: a federation needs at least one party")
+        return [f"party {i}" for i in range(1, int(parties) + 1)]
+    names = [str(name) for name in parties]
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"parties={list(parties)!r}: at least one name, and no name twice")
+    return names
+
+
+def _given(data: Any, parties: int | Sequence[str] | None) -> Parties:
+    tables = data if isinstance(data, Mapping) else dict(zip(_names(parties or max(len(data), 1)), data, strict=False))
+    if len(tables) != len(data):
+        raise ValueError(f"{len(data)} tables were given for {len(tables)} party names")
+    return Parties({str(name): as_table(table) for name, table in tables.items()})
+
+
+def _of_tables(data: Mapping[str, Any]) -> bool:
+    return all(isinstance(v, Table | Mapping) or hasattr(v, "to_numpy") and hasattr(v, "columns") for v in data.values())
+
+
+def _column(table: Table, name: str, role: str) -> np.ndarray:
+    if name not in table.columns:
+        raise ValueError(f"{role}={name!r}: no such column; there are {', '.join(table.columns)}")
+    if table[name].ndim != 1:
+        raise ValueError(f"{role}={name!r}: that column holds arrays, not one value per row")
+    return table[name]
+
+
+def _shares(shares: Sequence[float] | None, parties: int) -> np.ndarray:
+    given = np.ones(parties) if shares is None else np.asarray(shares, float)
+    if len(given) != parties or not np.all(given > 0) or not np.all(np.isfinite(given)):
+        raise ValueError(f"shares={shares!r}: one positive number for each of the {parties} parties")
+    return given / given.sum()
+
+
+def _counts(rows: int, shares: np.ndarray, first: int) -> tuple[np.ndarray, int]:
+    """Whole numbers in these proportions that add up to `rows`; rows left over go round from party `first` on."""
+    exact = rows * shares
+    counts = np.floor(exact + 1e-9).astype(int)
+    left = rows - counts.sum()
+    turn = np.lexsort(((np.arange(len(shares)) - first) % len(shares), -np.round(exact - counts, 9)))
+    counts[turn[:left]] += 1
+    return counts, (first + left) % len(shares)

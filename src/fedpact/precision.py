@@ -1,0 +1,61 @@
+"""Double precision and the compilation cache inside the library's own context.
+
+fedpact certifies to 1e-6 and below, which float32 cannot carry. Every public entry therefore runs in float64, and what
+it compiles is kept in the user's cache folder, without touching the user's own JAX settings.
+"""
+
+import contextlib
+import functools
+import os
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import ParamSpec, TypeVar
+
+import jax
+from jax.experimental.compilation_cache import compilation_cache
+
+Args = ParamSpec("Args")
+Out = TypeVar("Out")
+
+
+def cache_folder() -> pathlib.Path:
+    """Where fedpact keeps what it can make again: compiled programs, downloaded data. FEDPACT_CACHE moves it."""
+    given = os.environ.get("FEDPACT_CACHE")
+    if given:
+        return pathlib.Path(given)
+    import platformdirs
+
+    return pathlib.Path(platformdirs.user_cache_dir("fedpact"))
+
+
+def in_double(function: Callable[Args, Out]) -> Callable[Args, Out]:
+    """Run `function` in float64, whatever the user's own setting."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Args.args, **kwargs: Args.kwargs) -> Out:
+        with jax.enable_x64(True):
+            return function(*args, **kwargs)
+
+    return wrapped
+
+
+@contextlib.contextmanager
+def kept_programs() -> Iterator[None]:
+    """Compiled programs are read from and written to the cache folder; a cache the user has set stays the user's."""
+    if jax.config.jax_compilation_cache_dir is not None or os.environ.get("FEDPACT_CACHE") == "":
+        yield
+        return
+    mine = {
+        "jax_compilation_cache_dir": str(cache_folder() / "programs"),
+        "jax_persistent_cache_min_compile_time_secs": 0.1,
+        "jax_persistent_cache_min_entry_size_bytes": 0,
+    }
+    before = {name: getattr(jax.config, name) for name in mine}
+    for name, value in mine.items():
+        jax.config.update(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
+        compilation_cache.reset_cache()

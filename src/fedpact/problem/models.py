@@ -1,0 +1,161 @@
+"""Models: a pair of functions, `init(key, rows) -> params` and `apply(params, rows) -> scores`.
+
+`rows` maps column names to arrays with one row each; scores have one entry (or one vector) per row.
+"""
+
+import abc
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+Rows = Mapping[str, Any]
+
+
+class Model(abc.ABC):
+    """Anything with `init` and `apply`; models that are equal share their compiled programs."""
+
+    @abc.abstractmethod
+    def init(self, key: jax.Array, rows: Rows) -> Any:
+        """Parameters for rows of these shapes."""
+
+    @abc.abstractmethod
+    def apply(self, params: Any, rows: Rows) -> jax.Array:
+        """Scores, one per row."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Linear(Model):
+    """Scores x·w (+ b); starts at zero."""
+
+    bias: bool = False
+    outputs: int | None = None
+    inputs: str = "x"
+
+    def init(self, key: jax.Array, rows: Rows) -> dict[str, jax.Array]:
+        del key
+        outputs = () if self.outputs is None else (self.outputs,)
+        params = {"w": jnp.zeros((_width(rows[self.inputs]), *outputs))}
+        return params | ({"b": jnp.zeros(outputs)} if self.bias else {})
+
+    def apply(self, params: dict[str, jax.Array], rows: Rows) -> jax.Array:
+        scores = _flat(rows[self.inputs]) @ params["w"]
+        return scores + params["b"] if self.bias else scores
+
+
+@dataclasses.dataclass(frozen=True)
+class Mlp(Model):
+    """A fully connected network; weights start as Glorot's uniform draw, biases at zero."""
+
+    widths: tuple[int, ...]
+    activation: Callable[[jax.Array], jax.Array]
+    bias: bool
+    inputs: str = "x"
+
+    def init(self, key: jax.Array, rows: Rows) -> dict[str, jax.Array]:
+        width = _width(rows[self.inputs])
+        if width != self.widths[0]:
+            raise ValueError(f"fp.mlp({list(self.widths)}): column {self.inputs!r} has {width} features")
+        params = {}
+        for layer, (fan_in, fan_out) in enumerate(zip(self.widths[:-1], self.widths[1:], strict=True), start=1):
+            reach = math.sqrt(6.0 / (fan_in + fan_out))
+            draw = jax.random.uniform(jax.random.fold_in(key, layer), (fan_in, fan_out), minval=-reach, maxval=reach)
+            params[f"w{layer}"] = draw
+            if self.bias:
+                params[f"b{layer}"] = jnp.zeros(fan_out)
+        return params
+
+    def apply(self, params: dict[str, jax.Array], rows: Rows) -> jax.Array:
+        signal = _flat(rows[self.inputs])
+        last = len(self.widths) - 1
+        for layer in range(1, last + 1):
+            signal = signal @ params[f"w{layer}"]
+            if self.bias:
+                signal = signal + params[f"b{layer}"]
+            if layer < last:
+                signal = self.activation(signal)
+        return signal[..., 0] if self.widths[-1] == 1 else signal
+
+
+@dataclasses.dataclass(frozen=True)
+class FunctionModel(Model):
+    """A model from two plain functions of the input column."""
+
+    start: Callable[[jax.Array, int], Any]
+    forward: Callable[[Any, jax.Array], jax.Array]
+    inputs: str = "x"
+
+    def init(self, key: jax.Array, rows: Rows) -> Any:
+        return self.start(key, _width(rows[self.inputs]))
+
+    def apply(self, params: Any, rows: Rows) -> jax.Array:
+        return self.forward(params, rows[self.inputs])
+
+
+@dataclasses.dataclass(frozen=True)
+class EquinoxModel(Model):
+    """An Equinox module made by `make(key)`; it maps one row to its score."""
+
+    make: Callable[[jax.Array], Any]
+    inputs: str = "x"
+
+    def init(self, key: jax.Array, rows: Rows) -> Any:
+        del rows
+        return eqx.filter(self.make(key), eqx.is_inexact_array)
+
+    def module(self, params: Any) -> Any:
+        """The module with these parameters, to be called on one row."""
+        skeleton = eqx.filter_eval_shape(self.make, jax.random.key(0))
+        is_parameter = jax.tree.map(lambda leaf: eqx.is_inexact_array_like(leaf), skeleton)
+        return eqx.combine(params, eqx.filter(skeleton, is_parameter, inverse=True))
+
+    def apply(self, params: Any, rows: Rows) -> jax.Array:
+        scores = jax.vmap(self.module(params))(rows[self.inputs])
+        return scores[..., 0] if scores.ndim == 2 and scores.shape[-1] == 1 else scores
+
+
+def linear(bias: bool = False, outputs: int | None = None, inputs: str = "x") -> Linear:
+    """A linear model on column `inputs`: parameters `w` (features,) or (features, outputs), and `b` with `bias`."""
+    if outputs is not None and outputs < 1:
+        raise ValueError(f"fp.linear(outputs={outputs}): at least one output, or None for one score per row")
+    return Linear(bias, outputs, inputs)
+
+
+def mlp(
+    widths: Sequence[int], activation: Callable[[jax.Array], jax.Array] = jax.nn.tanh, bias: bool = True, inputs: str = "x"
+) -> Mlp:
+    """A fully connected network of these layer widths, input first: `fp.mlp([64, 32, 10])`. Default activation tanh."""
+    if len(widths) < 2 or any(int(width) != width or width < 1 for width in widths):
+        raise ValueError(f"fp.mlp({list(widths)}): widths are at least two positive whole numbers, input first")
+    return Mlp(tuple(int(width) for width in widths), activation, bias, inputs)
+
+
+def model(
+    init: Callable[[jax.Array, int], Any], apply: Callable[[Any, jax.Array], jax.Array], inputs: str = "x"
+) -> FunctionModel:
+    """Any model: `init(key, features) -> params` (a tree of arrays), `apply(params, x) -> scores`, one per row of x."""
+    return FunctionModel(init, apply, inputs)
+
+
+def equinox_model(make: Callable[[jax.Array], Any], inputs: str = "x") -> EquinoxModel:
+    """An Equinox module as a model: `fp.equinox_model(lambda key: eqx.nn.MLP(4, "scalar", 8, 2, key=key))`."""
+    return EquinoxModel(make, inputs)
+
+
+def squared_norm(params: Any, rows: Any = None) -> jax.Array:
+    """‖params‖², over all leaves: `fp.value(fp.squared_norm)`."""
+    del rows
+    return sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(params)), jnp.zeros(()))
+
+
+def _flat(column: Any) -> jax.Array:
+    column = jnp.asarray(column)
+    return column.reshape(column.shape[0], -1)
+
+
+def _width(column: Any) -> int:
+    return math.prod(column.shape[1:])

@@ -1,0 +1,223 @@
+"""A problem's functions on one holder's rows: what a party (or the server) can evaluate, and nothing else.
+
+A problem is compiled into a `Program`: the means and values that it reads, and how objective and constraints are linear
+in them. An `Oracle` is a program with the rows of one holder. With n parties the whole problem is
+
+    minimise Σ_i objective_i(w) + objective_0(w) + h(w)
+    s.t.     constraints_i(w) <= 0 (or == 0) at every holder,   Σ_i pooled_i(w) + pooled_0(w) <= 0 (or == 0)
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedpact.problem.constraints import Constraint
+from fedpact.problem.expressions import Expression, Mean, Scope, Value
+from fedpact.problem.statement import Problem
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """The tree of parameters behind a flat vector."""
+
+    tree: Any
+    shapes: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, params: Any) -> "Shape":
+        leaves, tree = jax.tree.flatten(params)
+        return cls(tree, tuple(np.shape(leaf) for leaf in leaves))
+
+    @property
+    def size(self) -> int:
+        return sum(math.prod(shape) for shape in self.shapes)
+
+    def ravel(self, params: Any) -> jax.Array:
+        leaves = [jnp.ravel(jnp.asarray(leaf, jnp.float64)) for leaf in jax.tree.leaves(params)]
+        return jnp.concatenate(leaves) if leaves else jnp.zeros(0)
+
+    def unravel(self, w: Any) -> Any:
+        leaves, start = [], 0
+        for shape in self.shapes:
+            stop = start + math.prod(shape)
+            leaves.append(w[start:stop].reshape(shape))
+            start = stop
+        return jax.tree.unflatten(self.tree, leaves)
+
+
+@dataclasses.dataclass(frozen=True)
+class Linear:
+    """Numbers that are linear in a program's atoms: coefficients (numbers, atoms) and constants."""
+
+    coefficients: tuple[tuple[float, ...], ...]
+    constants: tuple[float, ...]
+
+    def __call__(self, atoms: jax.Array) -> jax.Array:
+        if not self.constants:
+            return jnp.zeros(0, atoms.dtype)
+        constants = jnp.asarray(self.constants, atoms.dtype)
+        return constants + jnp.asarray(self.coefficients, atoms.dtype) @ atoms if atoms.size else constants
+
+    def __len__(self) -> int:
+        return len(self.constants)
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """The compiled problem of one holder; hashable, so that equal problems share compiled code."""
+
+    atoms: tuple[tuple[Mean | Value, Scope], ...]
+    objective: Linear
+    constraints: Linear
+    pooled: Linear
+    equality: tuple[bool, ...]
+    pooled_equality: tuple[bool, ...]
+    shape: Shape
+    parties: int
+
+    def evaluate(self, w: jax.Array, rows: Any, weights: jax.Array) -> jax.Array:
+        """The atoms' values; `weights` has one line per mean, already divided by its count."""
+        params = self.shape.unravel(w)
+        per_row: dict[Any, jax.Array] = {}
+        values, line = [], 0
+        for atom, _ in self.atoms:
+            if isinstance(atom, Value):
+                values.append(jnp.asarray(atom.function(params, rows), w.dtype))
+                continue
+            if atom.function not in per_row:
+                per_row[atom.function] = atom.function(params, rows)
+            values.append(weights[line] @ per_row[atom.function])
+            line += 1
+        return jnp.stack(values) if values else jnp.zeros(0, w.dtype)
+
+
+class Values(eqx.Module):
+    """Objective, constraints and pooled contributions of one holder at one point."""
+
+    objective: jax.Array
+    constraints: jax.Array
+    pooled: jax.Array
+
+
+class Oracle(eqx.Module):
+    """One holder's functions of the flat parameter vector."""
+
+    rows: dict[str, jax.Array]
+    weights: jax.Array
+    index: jax.Array
+    program: Program = eqx.field(static=True)
+    discloses: bool = eqx.field(static=True, default=False)
+
+    def disclose(self, told: Any) -> Any:
+        """What this holder tells about itself in every round, for the report's curves: nothing unless it agreed to."""
+        return told if self.discloses else None
+
+    def __call__(self, w: jax.Array) -> Values:
+        atoms = self.program.evaluate(w, self.rows, self.weights)
+        program = self.program
+        return Values(program.objective(atoms)[0], program.constraints(atoms), program.pooled(atoms))
+
+    @property
+    def equality(self) -> np.ndarray:
+        return np.asarray(self.program.equality, bool)
+
+    @property
+    def pooled_equality(self) -> np.ndarray:
+        return np.asarray(self.program.pooled_equality, bool)
+
+    @property
+    def parties(self) -> int:
+        return self.program.parties
+
+
+class SlackOracle(eqx.Module):
+    """Form (4): pooled constraints decoupled by slacks s_i, which follow the parameters in w.
+
+    Σ_i pooled_i(w) <= 0 becomes pooled_i(w) <= s_i/n at party i and Σ_i s_i/n + pooled_0(w) <= 0 at the server.
+    """
+
+    own: Oracle
+    at_server: bool = eqx.field(static=True)
+
+    def disclose(self, told: Any) -> Any:
+        return self.own.disclose(told)
+
+    def __call__(self, w: jax.Array) -> Values:
+        n, p = self.own.parties, len(self.own.program.pooled)
+        theta, slacks = w[: w.size - n * p], w[w.size - n * p :].reshape(n, p) / n
+        values = self.own(theta)
+        held = values.pooled + slacks.sum(0) if self.at_server else values.pooled - slacks[self.own.index]
+        return Values(values.objective, jnp.concatenate([values.constraints, held]), jnp.zeros(0, w.dtype))
+
+    @property
+    def equality(self) -> np.ndarray:
+        return np.concatenate([self.own.equality, self.own.pooled_equality])
+
+    @property
+    def pooled_equality(self) -> np.ndarray:
+        return np.zeros(0, bool)
+
+    @property
+    def parties(self) -> int:
+        return self.own.parties
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """The two programs of a problem, and which scalar rows stand for which constraint."""
+
+    party: Program
+    server: Program
+    rows: tuple[tuple[Constraint, Scope, tuple[int, ...]], ...]
+
+
+def compile_problem(problem: Problem, shape: Shape, parties: int) -> Compiled:
+    """Split a problem into what every party evaluates and what the server does."""
+    sides: dict[Scope, list[Expression]] = {"party": [], "pooled": [], "server": []}
+    equal: dict[Scope, list[bool]] = {"party": [], "pooled": [], "server": []}
+    rows = []
+    for constraint in problem.constraints:
+        parts, scope = constraint.inequalities(), constraint.scope
+        start = len(sides[scope])
+        sides[scope] += parts
+        equal[scope] += [constraint.kind == "=="] * len(parts)
+        rows.append((constraint, scope, tuple(range(start, start + len(parts)))))
+
+    def side(mine: tuple[Scope, ...], constraints: list[Expression], equality: list[bool], share: float) -> Program:
+        wanted = [problem.objective, *constraints, *sides["pooled"]]
+        atoms = dict.fromkeys((t.atom, t.scope) for e in wanted for t in e.terms if t.scope in mine)
+        order = {atom: place for place, atom in enumerate(atoms)}
+
+        def linear(expressions: list[Expression], constant: bool, averaged: bool) -> Linear:
+            lines = []
+            for expression in expressions:
+                line = [0.0] * len(order)
+                for term in expression.terms:
+                    if (term.atom, term.scope) in order:
+                        shared = averaged and (term.scope == "party" or isinstance(term.atom, Value))
+                        line[order[term.atom, term.scope]] += term.coefficient * (share if shared else 1.0)
+                lines.append(tuple(line))
+            return Linear(tuple(lines), tuple(e.constant if constant else 0.0 for e in expressions))
+
+        at_server = "server" in mine
+        return Program(
+            atoms=tuple(order),  # type: ignore[arg-type]  # absolute values have been opened
+            objective=linear([problem.objective], constant=at_server, averaged=True),
+            constraints=linear(constraints, constant=True, averaged=False),
+            pooled=linear(sides["pooled"], constant=at_server, averaged=True),
+            equality=tuple(equality),
+            pooled_equality=tuple(equal["pooled"]),
+            shape=shape,
+            parties=parties,
+        )
+
+    return Compiled(
+        party=side(("party", "pooled"), sides["party"], equal["party"], 1.0 / parties),
+        server=side(("server",), sides["server"], equal["server"], 1.0),
+        rows=tuple(rows),
+    )

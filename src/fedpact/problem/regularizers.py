@@ -1,0 +1,217 @@
+"""Regularisers h(w): added to the objective, smooth ones by their gradient, the others through their proximal operator.
+
+    fp.l2(a)   a ‖w‖²        fp.l1(a)   a ‖w‖₁       fp.box(lo, hi)   lo <= w <= hi       fp.group(a)   a Σ_g ‖w_g‖₂
+
+`on` names the parameters that are meant (default: all of them); sums of regularisers are regularisers.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """One regulariser; the numbers mean what `kind` says."""
+
+    kind: Literal["l1", "l2", "box", "group"]
+    numbers: tuple[float, ...]
+    on: tuple[str, ...] | None
+    groups: tuple[tuple[int, ...], ...] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Regularizer:
+    """A sum of parts; at most one of them group."""
+
+    parts: tuple[Part, ...] = ()
+
+    def __add__(self, other: "Regularizer") -> "Regularizer":
+        if not isinstance(other, Regularizer):
+            raise TypeError(f"a regulariser is added to another one, not to {other!r}")
+        parts = self.parts + other.parts
+        if any(p.kind == "group" for p in parts) and sum(p.kind != "l2" for p in parts) > 1:
+            raise ValueError("fp.group has no closed proximal operator together with l1, box or another group")
+        return Regularizer(parts)
+
+    def flat(self, params: Any) -> "FlatRegularizer":
+        """The same regulariser on the flat vector of these parameters."""
+        size = ravel_pytree(params)[0].size
+        ridge, l1 = np.zeros(size), np.zeros(size)
+        lower, upper = np.full(size, -math.inf), np.full(size, math.inf)
+        group, groups, weight = np.full(size, -1), 0, 0.0
+        for part in self.parts:
+            chosen = _selection(params, part.on)
+            if part.kind == "l2":
+                ridge += part.numbers[0] * chosen
+            elif part.kind == "l1":
+                l1 += part.numbers[0] * chosen
+            elif part.kind == "box":
+                lower = np.where(chosen, np.maximum(lower, part.numbers[0]), lower)
+                upper = np.where(chosen, np.minimum(upper, part.numbers[1]), upper)
+            else:
+                group, groups = _group_numbers(params, part)
+                weight = part.numbers[0]
+        bent: Literal["none", "coordinates", "groups"] = "none"
+        if groups:
+            bent = "groups"
+        elif l1.any() or np.isfinite(lower).any() or np.isfinite(upper).any():
+            bent = "coordinates"
+        return FlatRegularizer(
+            *(jnp.asarray(a) for a in (ridge, l1, lower, upper, group)), jnp.asarray(weight), groups, bent
+        )
+
+
+class FlatRegularizer(eqx.Module):
+    """h on a flat vector: Σ ridge·w² (smooth) plus a bent part with a closed proximal operator."""
+
+    ridge: jax.Array
+    l1: jax.Array
+    lower: jax.Array
+    upper: jax.Array
+    group: jax.Array
+    weight: jax.Array
+    groups: int = eqx.field(static=True)
+    bent: Literal["none", "coordinates", "groups"] = eqx.field(static=True)
+
+    def smooth(self, w: jax.Array) -> jax.Array:
+        """Σ ridge·w²; its gradient is 2 ridge·w."""
+        return jnp.sum(self.ridge * w**2)
+
+    def bend(self, w: jax.Array) -> jax.Array:
+        """The part without a gradient; a box counts 0 (iterates are kept inside by the proximal operator)."""
+        if self.bent == "none":
+            return jnp.zeros((), w.dtype)
+        if self.bent == "coordinates":
+            return jnp.sum(self.l1 * jnp.abs(w))
+        return self.weight * jnp.sum(self._norms(w))
+
+    def value(self, w: jax.Array) -> jax.Array:
+        return self.smooth(w) + self.bend(w)
+
+    def prox(self, w: jax.Array, step: jax.Array | float) -> jax.Array:
+        """argmin_v ‖v − w‖²/2 + step · bend(v), inside the box; `step` may be one number per coordinate if not grouped."""
+        if self.bent == "none":
+            return w
+        if self.bent == "coordinates":
+            shrunk = jnp.sign(w) * jnp.maximum(jnp.abs(w) - step * self.l1, 0.0)
+            return jnp.clip(shrunk, self.lower, self.upper)
+        norms = self._norms(w)
+        scale = jnp.where(norms > step * self.weight, 1.0 - step * self.weight / jnp.where(norms > 0, norms, 1.0), 0.0)
+        return jnp.where(self.group >= 0, w * scale[self.group], w)
+
+    def prox_slope(self, w: jax.Array, step: jax.Array | float) -> jax.Array:
+        """A generalised derivative of prox at w, as a matrix."""
+        if self.bent == "none":
+            return jnp.eye(w.size, dtype=w.dtype)
+        if self.bent == "coordinates":
+            moved = jnp.abs(w) > step * self.l1
+            v = self.prox(w, step)
+            inside = (v > self.lower) & (v < self.upper)
+            return jnp.diag((moved & inside).astype(w.dtype))
+        return jax.jacfwd(lambda v: self.prox(v, step))(w)
+
+    def distance(self, w: jax.Array, gradient: jax.Array) -> jax.Array:
+        """dist∞(0, gradient + ∂bend(w)), `gradient` that of everything smooth."""
+        if self.bent == "none":
+            return jnp.max(jnp.abs(gradient), initial=0.0)
+        if self.bent == "coordinates":
+            least = gradient + jnp.where(w > 0, self.l1, -self.l1)
+            most = gradient + jnp.where(w < 0, -self.l1, self.l1)
+            least = jnp.where(w <= self.lower, -jnp.inf, least)
+            most = jnp.where(w >= self.upper, jnp.inf, most)
+            return jnp.max(jnp.maximum(jnp.maximum(least, -most), 0.0), initial=0.0)
+        norms, slopes = self._norms(w), self._norms(gradient)
+        safe = jnp.where(norms > 0, norms, 1.0)
+        away = gradient + self.weight * w / safe[self.group]
+        zero = gradient * jnp.maximum(0.0, 1.0 - self.weight / jnp.where(slopes > 0, slopes, 1.0))[self.group]
+        grouped = jnp.where(norms[self.group] > 0, away, zero)
+        return jnp.max(jnp.abs(jnp.where(self.group >= 0, grouped, gradient)), initial=0.0)
+
+    def outside(self, w: jax.Array) -> jax.Array:
+        """How far w is outside the box."""
+        return jnp.max(jnp.maximum(jnp.maximum(self.lower - w, w - self.upper), 0.0), initial=0.0)
+
+    def padded(self, extra: int) -> "FlatRegularizer":
+        """The same h on a longer vector whose last `extra` entries are free."""
+        fill = {"ridge": 0.0, "l1": 0.0, "lower": -jnp.inf, "upper": jnp.inf, "group": -1}
+        longer = {name: jnp.pad(getattr(self, name), (0, extra), constant_values=v) for name, v in fill.items()}
+        return FlatRegularizer(**longer, weight=self.weight, groups=self.groups, bent=self.bent)
+
+    def _norms(self, w: jax.Array) -> jax.Array:
+        squares = jax.ops.segment_sum(jnp.where(self.group >= 0, w**2, 0.0), self.group, self.groups)
+        return jnp.sqrt(jnp.where(squares > 0, squares, 1.0)) * (squares > 0)
+
+
+def l2(weight: float, on: str | Sequence[str] | None = None) -> Regularizer:
+    """weight · ‖w‖² (not halved)."""
+    return Regularizer((Part("l2", (_weight(weight, "l2"),), _names(on)),))
+
+
+def l1(weight: float, on: str | Sequence[str] | None = None) -> Regularizer:
+    """weight · ‖w‖₁."""
+    return Regularizer((Part("l1", (_weight(weight, "l1"),), _names(on)),))
+
+
+def box(lower: float = -math.inf, upper: float = math.inf, on: str | Sequence[str] | None = None) -> Regularizer:
+    """lower <= w <= upper for every entry."""
+    if not lower < upper:
+        raise ValueError(f"fp.box({lower}, {upper}): the lower bound must be below the upper one")
+    return Regularizer((Part("box", (float(lower), float(upper)), _names(on)),))
+
+
+def group(weight: float, groups: Sequence[Sequence[int]] | None = None, on: str = "w") -> Regularizer:
+    """weight · Σ_g ‖w_g‖₂; a group lists rows (features) of the parameter `on`; default: each feature is a group."""
+    listed = None if groups is None else tuple(tuple(int(i) for i in g) for g in groups)
+    if listed is not None:
+        members = [i for g in listed for i in g]
+        if len(members) != len(set(members)) or not all(listed):
+            raise ValueError("fp.group: every group has at least one feature, and no feature is in two groups")
+    return Regularizer((Part("group", (_weight(weight, "group"),), (on,), listed),))
+
+
+def _weight(weight: float, name: str) -> float:
+    if not (isinstance(weight, int | float) and math.isfinite(weight) and weight >= 0):
+        raise ValueError(f"fp.{name}({weight!r}): the weight must be a finite number >= 0")
+    return float(weight)
+
+
+def _names(on: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    return (on,) if isinstance(on, str) else None if on is None else tuple(on)
+
+
+def _leaf_names(params: Any) -> list[tuple[str, Any]]:
+    leaves = jax.tree_util.tree_flatten_with_path(params)[0]
+    return [("".join(str(getattr(k, "key", getattr(k, "name", k))) for k in path[-1:]), leaf) for path, leaf in leaves]
+
+
+def _selection(params: Any, on: tuple[str, ...] | None) -> np.ndarray:
+    leaves = _leaf_names(params)
+    known = [name for name, _ in leaves]
+    for name in on or ():
+        if name not in known:
+            raise ValueError(f"a regulariser is on {name!r}, but the parameters are {', '.join(known)}")
+    return np.concatenate([np.full(np.size(leaf), on is None or name in on) for name, leaf in leaves])
+
+
+def _group_numbers(params: Any, part: Part) -> tuple[np.ndarray, int]:
+    chosen = _selection(params, part.on)
+    (leaf,) = [leaf for name, leaf in _leaf_names(params) if name in (part.on or ())][:1]
+    features = np.shape(leaf)[0]
+    listed = part.groups or tuple((i,) for i in range(features))
+    of_feature = np.full(features, -1)
+    for number, members in enumerate(listed):
+        for feature in members:
+            if not 0 <= feature < features:
+                raise ValueError(f"fp.group names feature {feature}, but {part.on[0] if part.on else ''!r} has {features}")
+            of_feature[feature] = number
+    numbers = np.full(chosen.size, -1)
+    numbers[chosen] = np.repeat(of_feature, np.size(leaf) // features)
+    return numbers, len(listed)

@@ -1,0 +1,90 @@
+"""A problem: objective, constraints and regulariser, without a word on who holds which rows."""
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from fedpact.problem.constraints import Constraint
+from fedpact.problem.expressions import Abs, Expression, Mean, Term, as_expression
+from fedpact.problem.losses import Loss
+from fedpact.problem.models import Model
+from fedpact.problem.regularizers import Regularizer
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Problem:
+    """minimise objective + h(params) subject to the constraints. Made by `fp.minimize`."""
+
+    objective: Expression
+    constraints: tuple[Constraint, ...]
+    regularizer: Regularizer
+
+    @property
+    def model(self) -> Model | None:
+        """The model that the losses share; None where the problem is stated in plain functions only."""
+        models = {loss.model for loss in self.losses}
+        if len(models) > 1:
+            raise ValueError(
+                f"the problem's losses use {len(models)} different models; one set of parameters is trained, so give "
+                "every loss the same model"
+            )
+        return models.pop() if models else None
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        """Every loss that the problem reads, once."""
+        functions = [t.atom.function for t in self.terms() if isinstance(t.atom, Mean)]
+        return tuple(dict.fromkeys(f for f in functions if isinstance(f, Loss)))
+
+    def terms(self) -> tuple[Term, ...]:
+        """All terms of objective and constraints, absolute values opened."""
+
+        def opened(expression: Expression) -> list[Term]:
+            out = []
+            for term in expression.terms:
+                out += opened(term.atom.inside.scoped(term.scope)) if isinstance(term.atom, Abs) else [term]
+            return out
+
+        expressions = [self.objective, *(c.expression for c in self.constraints)]
+        return tuple(term for expression in expressions for term in opened(expression))
+
+    def __str__(self) -> str:
+        lines = [f"minimise {self.objective}{' + h' if self.regularizer.parts else ''}"]
+        lines += [f"    s.t. {c.name}: {c} ({c.scope})" if c.given_name else f"    s.t. {c} ({c.scope})" for c in self.constraints]
+        return "\n".join(lines)
+
+
+def minimize(
+    objective: Expression | Callable[[Any, Any], Any],
+    subject_to: Iterable[Constraint] = (),
+    regularizer: Regularizer | None = None,
+) -> Problem:
+    """State a problem.
+
+    objective: the parties' values are averaged; `.pooled()` takes it over all rows, `.at_server()` on the server's.
+    subject_to: constraints, each at every party unless `.pooled()` or `.at_server()`.
+    regularizer: fp.l1, fp.l2, fp.box, fp.group, or a sum of them.
+    """
+    if isinstance(subject_to, Constraint):
+        subject_to = [subject_to]
+    constraints = []
+    taken: set[str] = set()
+    for place, constraint in enumerate(subject_to, start=1):
+        if not isinstance(constraint, Constraint):
+            raise TypeError(
+                f"subject_to[{place - 1}] is {constraint!r}, not a constraint; write fp.mean(loss) <= 0.2, with a number"
+            )
+        constraint.inequalities()  # an abs on the wrong side is told here, where it was written
+        _ = constraint.scope
+        if constraint.given_name in taken:
+            raise ValueError(f"two constraints are named {constraint.given_name!r}; names must differ")
+        if constraint.name in taken:
+            constraint = constraint.named(f"{constraint.name} (#{place})")
+        taken.add(constraint.name)
+        constraints.append(constraint)
+    if regularizer is not None and not isinstance(regularizer, Regularizer):
+        raise TypeError(f"regularizer= takes fp.l1, fp.l2, fp.box or fp.group, not {regularizer!r}")
+    goal = as_expression(objective)
+    if any(isinstance(term.atom, Abs) for term in goal.terms):
+        raise ValueError(f"the objective {goal} has a corner at abs(...); bound the absolute value by a constraint instead")
+    return Problem(goal, tuple(constraints), regularizer or Regularizer())

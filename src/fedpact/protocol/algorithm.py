@@ -1,0 +1,81 @@
+"""What a method is: immutable options, and pure functions of explicit state."""
+
+import abc
+import enum
+from typing import Any, Generic, TypeVar
+
+import equinox as eqx
+import jax
+
+from fedpact.problem.oracle import Oracle
+from fedpact.protocol.network import Network, PartyStates
+
+Server = TypeVar("Server")
+
+
+class Status(enum.IntEnum):
+    """How a run stands. The word is what users see; the number is what travels through compiled code."""
+
+    running = 0
+    converged = 1
+    max_rounds = 2
+    infeasible = 3
+    diverged = 4
+    stopped = 5
+
+
+class Goal(eqx.Module):
+    """What a run aims at: both tolerances of Definition 1 (dimensionless, as the problem's numbers are)."""
+
+    stationarity: jax.Array
+    feasibility: jax.Array
+
+
+class Answer(eqx.Module):
+    """What a method has found, as the server knows it: the point, and the multipliers that the server holds."""
+
+    w: jax.Array
+    server_multipliers: jax.Array
+    pooled_multipliers: jax.Array
+    empty_radius: jax.Array  # no feasible point lies this near to w (convex constraints); 0 where nothing is known
+
+
+class Info(eqx.Module):
+    """One line of the history. Methods add fields of their own by subclassing."""
+
+    objective: jax.Array
+    violation: jax.Array
+    stationarity: jax.Array
+
+
+class Algorithm(eqx.Module, Generic[Server]):
+    """A method. `init` and `round` talk to parties through `net` alone."""
+
+    def prepared(self, size: int, parties: int, pooled: int) -> "Algorithm[Server]":
+        """The same method with choices that depend on the problem's size made; called once before `init`."""
+        del size, parties, pooled
+        return self
+
+    @abc.abstractmethod
+    def init(self, net: Network, w: jax.Array, goal: Goal, key: jax.Array) -> tuple[Server, PartyStates]:
+        """The state before the first round."""
+
+    @abc.abstractmethod
+    def round(self, server: Server, parties: PartyStates, net: Network) -> tuple[Server, PartyStates, Info]:
+        """One round of communication."""
+
+    @abc.abstractmethod
+    def status(self, server: Server) -> jax.Array:
+        """A `Status`, as a number."""
+
+    @abc.abstractmethod
+    def answer(self, server: Server, net: Network) -> Answer:
+        """The point to be certified and handed out."""
+
+    @abc.abstractmethod
+    def multipliers(self, own: Oracle, state: Any, answer: Answer) -> jax.Array:
+        """A party's step: its own multipliers at the answer."""
+
+    @abc.abstractmethod
+    def sharpen(self, server: Server) -> Server:
+        """Go on with stricter inner tolerances: the certificate did not confirm what the method believed."""

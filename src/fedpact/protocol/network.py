@@ -1,0 +1,40 @@
+"""The only effect that an algorithm may use: broadcast a message, let every party run a step, combine the replies."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import jax
+
+from fedpact.problem.oracle import Oracle
+from fedpact.problem.regularizers import FlatRegularizer
+from fedpact.protocol.messages import Reply
+
+PartyStates = Any  # opaque to algorithms: stacked states in this process, a token where states stay with their parties
+Step = Callable[[Oracle, Any, Any], tuple[Any, Reply]]  # (own data, own state, message) -> (own state, reply)
+
+
+class Network(Protocol):
+    """What an algorithm sees of the world."""
+
+    @property
+    def parties(self) -> int:
+        """How many parties there are."""
+        ...
+
+    @property
+    def server(self) -> Oracle:
+        """The server's own functions on the server's own rows. Never read by a party's step."""
+        ...
+
+    @property
+    def regularizer(self) -> FlatRegularizer:
+        """h, which everybody knows."""
+        ...
+
+    def exchange(self, step: Step, parties: PartyStates, message: Any) -> tuple[Reply, PartyStates]:
+        """Broadcast `message`; every party runs `step` on its own data and state; combine the replies."""
+        ...
+
+    def when(self, predicate: jax.Array, branch: Callable[..., Any], *operands: Any) -> Any:
+        """`branch(net, *operands)` if `predicate`, else `operands`; the branch may itself exchange, through its `net`."""
+        ...
