@@ -38,6 +38,7 @@ from fedpact.protocol.messages import Reply
 from fedpact.protocol.network import Network, PartyStates
 
 NEWTON_UP_TO = 300  # parameters; above, a Hessian is too much to send and to factor
+LONGEST = 1e12  # γ beyond which the prox term is lost in rounding
 FARTHEST = 1e10  # iterates this large, relative to the start, mean that the objective has no minimum
 EMPTY = 1e3  # declare infeasibility when no feasible point lies within this many times 1 + ‖w‖
 HELD_UP = 0.5  # a closing that leaves more than this part of the violation makes us look for infeasibility
@@ -109,7 +110,6 @@ class Server(eqx.Module):
     closed_violation: jax.Array  # at the end of the last subproblem
     radius: jax.Array
     reach: jax.Array
-    strictness: jax.Array
     goal: Goal
     status: jax.Array
 
@@ -132,7 +132,10 @@ class ProxAL(Algorithm[Server]):
 
     inner: Newton(), LBFGS(), ADMM() or another `Inner`; default by size: Newton up to 300 parameters, L-BFGS above.
     beta: the penalty β > 0 (default 10), the same for all constraints.
-    growth: β is multiplied by this (>= 1, default 10) when a subproblem left more than a quarter of the violation, up to `most_beta`.
+    growth: β is multiplied by this (>= 1, default 3) when a subproblem left more than a quarter of the violation, up to
+        `most_beta` (default 1e7).
+    prox_growth: the length γ of the prox term starts at β and is multiplied by this (>= 1) with every subproblem. The
+        paper keeps γ = β, which makes a small β creep and a large one ill-conditioned. Default: the inner solver's own.
     tolerances: τ_k, Geometric() or InverseSquare(s).
     coupling: how pooled constraints are kept: "direct" (their sum, at the server), "slack" (form (4)), default the first
         that the inner solver can.
@@ -141,9 +144,9 @@ class ProxAL(Algorithm[Server]):
 
     inner: Inner | None = None
     beta: float = 10.0
-    growth: float = 10.0
+    growth: float = 3.0
     most_beta: float = 1e7
-    prox_growth: float = 10.0
+    prox_growth: float | None = None
     tolerances: Tolerances = Geometric()
     coupling: Literal["direct", "slack"] | None = None
     stop: Literal["measured", "printed"] = "measured"
@@ -153,6 +156,8 @@ class ProxAL(Algorithm[Server]):
             raise ValueError(f"ProxAL(beta={self.beta}): beta must be > 0; it is the penalty β of Algorithm 1")
         if not self.growth >= 1:
             raise ValueError(f"ProxAL(growth={self.growth}): growth must be >= 1; β is multiplied by it")
+        if self.prox_growth is not None and not self.prox_growth >= 1:
+            raise ValueError(f"ProxAL(prox_growth={self.prox_growth}): prox_growth must be >= 1; γ is multiplied by it")
         if not self.most_beta >= self.beta:
             raise ValueError(f"ProxAL(most_beta={self.most_beta}): most_beta must be at least beta")
         if self.inner is not None and not isinstance(self.inner, Inner):
@@ -172,7 +177,8 @@ class ProxAL(Algorithm[Server]):
         coupling = self.coupling or ("slack" if inner.needs_slacks else "direct")
         size += parties * pooled if coupling == "slack" else 0
         inner = inner.prepared(size)
-        return ProxAL(inner, self.beta, self.growth, self.most_beta, self.prox_growth, self.tolerances, coupling, self.stop)
+        gamma = self.prox_growth or inner.prox_growth
+        return ProxAL(inner, self.beta, self.growth, self.most_beta, gamma, self.tolerances, coupling, self.stop)
 
     @property
     def solver(self) -> Inner:
@@ -237,7 +243,6 @@ class ProxAL(Algorithm[Server]):
             closed_violation=jnp.asarray(jnp.inf),
             radius=jnp.asarray(0.0),
             reach=FARTHEST * (1.0 + jnp.max(jnp.abs(w))),
-            strictness=jnp.asarray(1.0),
             goal=goal,
             status=jnp.asarray(int(Status.running)),
         )
@@ -313,7 +318,7 @@ class ProxAL(Algorithm[Server]):
                 self.solver.reopen(server.inner, server.point, beta != server.beta),
                 server.point,
                 beta,
-                jnp.minimum(self.prox_growth * server.gamma, 1e12),
+                jnp.minimum((self.prox_growth or 1.0) * server.gamma, LONGEST),
                 server.point_mu,
                 server.point_nu,
                 server.k + 1,
@@ -349,8 +354,7 @@ class ProxAL(Algorithm[Server]):
             w, mu, nu = w[: own.shape.size], mu[:held], mu[held:]
         return Answer(w, mu, nu, server.radius)
 
-    def sharpen(self, server: Server) -> Server:
-        goal = jax.tree.map(lambda x: 0.3 * x, server.goal)
+    def aim(self, server: Server, goal: Goal) -> Server:
         return eqx.tree_at(lambda s: (s.goal, s.status), server, (goal, jnp.asarray(int(Status.running))))
 
     # small pieces

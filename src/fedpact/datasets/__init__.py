@@ -1,0 +1,16 @@
+"""Data sets: two that come with scikit-learn, four of the papers, and a quadratic programme with a known optimum."""
+
+from fedpact.datasets.bundled import breast_cancer, digits
+from fedpact.datasets.papers import adult_a, adult_b, breast_cancer_wisc, monks_1
+from fedpact.datasets.quadratic import Lcqp, lcqp
+
+__all__ = [
+    "Lcqp",
+    "adult_a",
+    "adult_b",
+    "breast_cancer",
+    "breast_cancer_wisc",
+    "digits",
+    "lcqp",
+    "monks_1",
+]

@@ -77,5 +77,5 @@ class Algorithm(eqx.Module, Generic[Server]):
         """A party's step: its own multipliers at the answer."""
 
     @abc.abstractmethod
-    def sharpen(self, server: Server) -> Server:
-        """Go on with stricter inner tolerances: the certificate did not confirm what the method believed."""
+    def aim(self, server: Server, goal: Goal) -> Server:
+        """Go on towards another goal: a stricter one where the certificate did not confirm what the method believed."""

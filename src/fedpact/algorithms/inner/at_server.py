@@ -27,6 +27,7 @@ class AtServer(Inner):
     """Each round evaluates one trial point. The server sees Σ ∇P_i (and Σ ∇²P_i), never one party's."""
 
     needs_slacks: ClassVar[bool] = False
+    prox_growth: ClassVar[float] = 30.0
     uses_hessian: eqx.AbstractClassVar[bool]
 
     @abc.abstractmethod

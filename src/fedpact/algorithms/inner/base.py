@@ -26,9 +26,14 @@ class Progress(eqx.Module):
 
 
 class Inner(eqx.Module):
-    """An inner solver. `needs_slacks` says that it cannot couple parties, so pooled constraints take form (4)."""
+    """An inner solver.
+
+    needs_slacks: it cannot couple parties, so pooled constraints take form (4).
+    prox_growth: how fast the prox term may fade from one subproblem to the next before this solver suffers.
+    """
 
     needs_slacks: eqx.AbstractClassVar[bool]
+    prox_growth: eqx.AbstractClassVar[float]
 
     def prepared(self, size: int) -> "Inner":
         """The same solver with choices that depend on the number of parameters made."""

@@ -1,0 +1,34 @@
+# Two commands do everything on a fresh machine with python3, make and pip: `make demo` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: setup demo test style types unit bench clean
+
+setup: .venv/ready
+
+.venv/ready: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --editable . --group dev
+	touch $@
+
+demo: setup
+	$(BIN)/fedpact demo
+
+test: setup style types unit
+
+style: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/pyright
+
+unit: setup
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q
+
+bench: setup
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf .venv build dist fedpact-demo .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,72 @@
+"""fedpact: models trained across parties who cannot share their data, under constraints, with a certificate."""
+
+from fedpact import datasets as datasets
+from fedpact.__about__ import VERSION as __version__
+from fedpact.algorithms.central_prox_al import CentralProxAL
+from fedpact.algorithms.inner.admm import ADMM
+from fedpact.algorithms.inner.base import Inner
+from fedpact.algorithms.inner.lbfgs import LBFGS
+from fedpact.algorithms.inner.newton import Newton
+from fedpact.algorithms.prox_al import ProxAL
+from fedpact.algorithms.tolerances import Geometric, InverseSquare
+from fedpact.certificate import Certificate, ConstraintReport
+from fedpact.federation.rows import Parties, split_rows
+from fedpact.federation.table import Table
+from fedpact.problem.columns import col
+from fedpact.problem.constraints import Constraint
+from fedpact.problem.expressions import Expression, mean, value
+from fedpact.problem.losses import logistic_loss, loss, smoothed_hinge_loss, softmax_loss, squared_loss
+from fedpact.problem.models import Model, equinox_model, linear, mlp, model, squared_norm
+from fedpact.problem.regularizers import box, group, l1, l2
+from fedpact.problem.statement import Problem, minimize
+from fedpact.protocol.algorithm import Algorithm
+from fedpact.run.history import History
+from fedpact.run.result import Result
+from fedpact.run.solve import solve
+from fedpact.run.verify import Verification, verify
+
+__all__ = [
+    "ADMM",
+    "LBFGS",
+    "Algorithm",
+    "CentralProxAL",
+    "Certificate",
+    "Constraint",
+    "ConstraintReport",
+    "Expression",
+    "Geometric",
+    "History",
+    "Inner",
+    "InverseSquare",
+    "Model",
+    "Newton",
+    "Parties",
+    "Problem",
+    "ProxAL",
+    "Result",
+    "Table",
+    "Verification",
+    "__version__",
+    "box",
+    "col",
+    "datasets",
+    "equinox_model",
+    "group",
+    "l1",
+    "l2",
+    "linear",
+    "logistic_loss",
+    "loss",
+    "mean",
+    "minimize",
+    "mlp",
+    "model",
+    "smoothed_hinge_loss",
+    "softmax_loss",
+    "solve",
+    "split_rows",
+    "squared_loss",
+    "squared_norm",
+    "value",
+    "verify",
+]

@@ -1,0 +1,161 @@
+"""The certificate: how far a point with its multipliers is from optimal, measured by an exchange of its own.
+
+    stationarity     dist∞(0, ∇f(w) + ∂h(w) + Σ μ_j ∇c_j(w))
+    feasibility      the largest violation: [c_j]₊, |c_j| for equalities, and the distance to a box of h
+    complementarity  the largest |c_j| among inequalities with μ_j > 0, and of -μ_j among those with μ_j < 0
+
+All three within a tolerance is Definition 1 of He, Peng and Sun. Nothing here comes from an algorithm but the numbers
+that it hands out: the point, and the multipliers that each party and the server hold. So anybody who has them, and the
+parties' cooperation for one exchange, can measure it again (`fp.verify`).
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedpact.federation.binding import Bound
+from fedpact.problem.constraints import Constraint
+from fedpact.problem.oracle import Compiled, Oracle, Values
+from fedpact.protocol.algorithm import Answer
+from fedpact.protocol.messages import Reply
+
+SERVER = "server"
+ALL_ROWS = "all rows"
+
+
+class Sums(eqx.Module):
+    objective: jax.Array
+    gradient: jax.Array
+    pooled: jax.Array
+
+
+def measure(own: Oracle, multipliers: jax.Array, answer: Answer) -> tuple[jax.Array, Reply]:
+    """A party's step: its share of the Lagrangian's gradient, and its own constraints, which it discloses here."""
+    values, pull = jax.vjp(own, answer.w)
+    weights = Values(jnp.ones_like(values.objective), multipliers, answer.pooled_multipliers)
+    sums = Sums(values.objective, pull(weights)[0], values.pooled)
+    return multipliers, Reply(sum=sums, each=(values.constraints, multipliers))
+
+
+@dataclasses.dataclass(frozen=True)
+class ConstraintReport:
+    """One constraint at its holders: the parties, or the server, or all rows together."""
+
+    name: str
+    bound: str
+    holders: tuple[str, ...]
+    values: tuple[float, ...]  # the expression itself, to be compared with its bound
+    multipliers: tuple[float, ...]  # >= 0 for inequalities (both sides added), signed for equalities
+    violations: tuple[float, ...]  # how far outside the bound, 0 inside
+    margins: tuple[float, ...]  # how much room is left before the bound, negative where it is broken
+
+    @property
+    def worst(self) -> int:
+        """The place of the holder with the least room."""
+        return int(np.argmin(self.margins))
+
+
+@dataclasses.dataclass(frozen=True)
+class Certificate:
+    """The three numbers, per constraint and party, and the multipliers that they were measured with."""
+
+    stationarity: float
+    feasibility: float
+    complementarity: float
+    objective: float
+    constraints: tuple[ConstraintReport, ...]
+    party_multipliers: np.ndarray  # (parties, scalar constraints)
+    server_multipliers: np.ndarray
+    pooled_multipliers: np.ndarray
+
+    def holds(self, tolerance: float) -> bool:
+        """Whether the point is (tolerance, tolerance)-optimal."""
+        return max(self.stationarity, self.feasibility, self.complementarity) <= tolerance
+
+    def constraint(self, name: str) -> ConstraintReport:
+        for report in self.constraints:
+            if report.name == name:
+                return report
+        known = ", ".join(repr(r.name) for r in self.constraints) or "none"
+        raise KeyError(f"no constraint is named {name!r}; there are: {known}")
+
+
+@jax.jit
+def _exchange(net: Any, multipliers: Any, answer: Answer) -> tuple[Any, ...]:
+    reply, _ = net.exchange(measure, multipliers, answer)
+    own, pull = jax.vjp(net.server, answer.w)
+    weights = Values(jnp.ones_like(own.objective), answer.server_multipliers, answer.pooled_multipliers)
+    h, w = net.regularizer, answer.w
+    gradient = reply.sum.gradient + pull(weights)[0] + 2 * h.ridge * w
+    return (
+        h.distance(w, gradient),
+        h.outside(w),
+        reply.sum.objective + own.objective + h.value(w),
+        *reply.each,
+        own.constraints,
+        reply.sum.pooled + own.pooled,
+    )
+
+
+def certify(bound: Bound, net: Any, multipliers: Any, answer: Answer) -> Certificate:
+    """Measure by one exchange. `multipliers` are the parties' own, as their states."""
+    measured = _exchange(net, multipliers, answer)
+    stationarity, outside, objective, party_c, party_mu, server_c, pooled_c = (np.asarray(x) for x in measured)
+    server_mu, pooled_mu = np.asarray(answer.server_multipliers), np.asarray(answer.pooled_multipliers)
+    sides = {
+        "party": (bound.names, party_c, party_mu, bound.compiled.party.equality),
+        "server": ((SERVER,), server_c[None], server_mu[None], bound.compiled.server.equality),
+        "pooled": ((ALL_ROWS,), pooled_c[None], pooled_mu[None], bound.compiled.party.pooled_equality),
+    }
+    feasibility, complementarity = float(outside), 0.0
+    for _, c, mu, equality in sides.values():
+        equal = np.asarray(equality, bool)
+        broken = np.where(equal, np.abs(c), np.maximum(c, 0.0))
+        active = np.where(equal, 0.0, np.where(mu > 0, np.abs(c), -mu))
+        feasibility = max(feasibility, float(broken.max(initial=0.0)))
+        complementarity = max(complementarity, float(active.max(initial=0.0)))
+    reports = tuple(_report(*row, *sides[row[1]][:3]) for row in bound.compiled.rows)
+    return Certificate(
+        float(stationarity), feasibility, complementarity, float(objective), reports, party_mu, server_mu, pooled_mu
+    )
+
+
+def _report(
+    constraint: Constraint, scope: str, rows: tuple[int, ...], holders: tuple[str, ...], c: np.ndarray, mu: np.ndarray
+) -> ConstraintReport:
+    """From the scalar rows g <= 0 that stand for a constraint back to its expression's value."""
+    del scope
+    mine, weights = c[:, list(rows)], mu[:, list(rows)]
+    if constraint.kind == ">=":
+        values = constraint.lower - mine[:, 0]
+    elif constraint.kind == "between":
+        upper = len(rows) - len((constraint.lower - constraint.expression).smooth_parts())
+        values = constraint.upper + mine[:, :upper].max(axis=1)
+    else:
+        values = constraint.upper + mine.max(axis=1)
+    broken = np.abs(mine[:, 0]) if constraint.kind == "==" else np.maximum(mine, 0.0).max(axis=1)
+    margins = -broken if constraint.kind == "==" else -mine.max(axis=1)
+    told = [tuple(float(x) for x in column) for column in (values, weights.sum(axis=1), broken, margins)]
+    return ConstraintReport(constraint.name, constraint.bound, holders, told[0], told[1], told[2], told[3])
+
+
+def conflicting(certificate: Certificate) -> list[tuple[str, str, float, float]]:
+    """Constraints that pull against each other in an infeasible problem: (name, holder, value, share of the pull)."""
+    pulls = [
+        (r.name, holder, value, abs(mu))
+        for r in certificate.constraints
+        for holder, value, mu in zip(r.holders, r.values, r.multipliers, strict=True)
+    ]
+    total = math.fsum(p[3] for p in pulls) or 1.0
+    shares = [(name, holder, value, pull / total) for name, holder, value, pull in pulls]
+    return sorted((s for s in shares if s[3] > 0.01), key=lambda s: -s[3])
+
+
+def rows_of(compiled: Compiled, scope: str) -> list[tuple[str, int]]:
+    """Which scalar rows of a scope belong to which constraint: (name, row), in order."""
+    return [(c.name, row) for c, held, rows in compiled.rows if held == scope for row in rows]

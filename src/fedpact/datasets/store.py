@@ -1,0 +1,107 @@
+"""Where data files are found: a folder of the user's, else the cache, else their public source.
+
+The order is `<folder>/<name>.npz` with folder= or FEDPACT_DATA, then `<cache folder>/data/<name>.npz`, then a download
+that is encoded and kept in the cache.
+"""
+
+import http.client
+import os
+import pathlib
+import secrets
+import sys
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fedpact.datasets.encodings import Arrays, Raw
+from fedpact.datasets.uci import Archive
+from fedpact.precision import cache_folder
+
+VARIABLE = "FEDPACT_DATA"
+AGENT = "fedpact (federated learning library; Python urllib)"
+TIMEOUT_SECONDS = 30
+LARGEST_BYTES = 64 * 2**20
+
+
+def load(
+    name: str,
+    wanted: tuple[str, ...],
+    archive: Archive,
+    encode: Callable[[Raw], Arrays],
+    folder: str | os.PathLike[str] | None,
+) -> Arrays:
+    """The arrays `wanted` of the data set `name`."""
+    own, told = _own_folder(folder)
+    file = f"{name}.npz"
+    kept = cache_folder() / "data" / file
+    for path in (own / file if own else None, kept):
+        if path is not None and path.is_file():
+            return _read(path, wanted)
+    try:
+        _say(f"fetching {name} from {archive.url}")
+        arrays = encode(archive.read(_fetch(archive.url)))
+    except (OSError, ValueError, http.client.HTTPException, zipfile.BadZipFile, zlib.error) as error:
+        raise FileNotFoundError(
+            f"the data set {name} could not be had. Looked for:\n"
+            f"  {own / file if own else file}: {f'not there ({told})' if own else f'{VARIABLE} is not set'}\n"
+            f"  {kept}: not there (the cache folder)\n"
+            f"  {archive.url}: {error or type(error).__name__}\n"
+            f"Ways out: set {VARIABLE} to a folder that has {file}; or put {file} into {kept.parent}; "
+            "or run once where there is internet."
+        ) from error
+    try:
+        _keep(kept, arrays)
+        _say(f"kept {name} in {kept}")
+    except OSError as error:
+        _say(f"could not keep {name} in {kept} ({error}); FEDPACT_CACHE moves the cache folder")
+    return {key: arrays[key] for key in wanted}
+
+
+def _own_folder(folder: str | os.PathLike[str] | None) -> tuple[pathlib.Path | None, str]:
+    """The user's folder, and who named it."""
+    given, told = (os.environ.get(VARIABLE), VARIABLE) if folder is None else (folder, "folder=")
+    if not given:
+        return None, told
+    path = pathlib.Path(given).expanduser()
+    if not path.is_dir():
+        raise NotADirectoryError(f"{told} says {str(given)!r}, which is no folder; name one that has the data files")
+    return path, told
+
+
+def _fetch(url: str) -> bytes:
+    request = urllib.request.Request(url, headers={"User-Agent": AGENT})
+    with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
+        body = response.read(LARGEST_BYTES + 1)
+    if len(body) > LARGEST_BYTES:
+        raise ValueError(f"more than {LARGEST_BYTES >> 20} MiB came, which cannot be this data set")
+    return body
+
+
+def _read(path: pathlib.Path, wanted: tuple[str, ...]) -> Arrays:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {key: file[key] for key in wanted}
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"{path} is no npz file with the arrays {', '.join(wanted)} ({error}); remove or replace it"
+        ) from error
+
+
+def _keep(path: pathlib.Path, arrays: dict[str, Any]) -> None:
+    """Write beside `path`, then rename, so that nobody ever reads half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with part.open("wb") as file:
+            np.savez_compressed(file, **arrays)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _say(line: str) -> None:
+    print(f"fedpact: {line}", file=sys.stderr, flush=True)

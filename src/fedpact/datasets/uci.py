@@ -1,0 +1,107 @@
+"""The public files in UCI's archive: where they are, and how they are read and checked."""
+
+import dataclasses
+import io
+import zipfile
+from collections.abc import Mapping
+
+import numpy as np
+
+STATIC = "https://archive.ics.uci.edu/static/public"
+
+
+@dataclasses.dataclass(frozen=True)
+class Archive:
+    """A zip of files without headers.
+
+    parts: for each value of the column `split`, its file and how many rows it has.
+    separator: between the entries of a line; None for blanks.
+    label: the column of classes, and `classes` how many rows each one has.
+    """
+
+    url: str
+    parts: Mapping[str, tuple[str, int]]
+    columns: tuple[str, ...]
+    separator: str | None
+    label: str
+    classes: Mapping[str, int]
+
+    def read(self, body: bytes) -> dict[str, np.ndarray]:
+        """Columns of text (rows,), the parts one below the other, with the column `split`."""
+        with zipfile.ZipFile(io.BytesIO(body)) as files:
+            rows = [(*row, split) for split in self.parts for row in self._rows(files, split)]
+        names = (*self.columns, "split")
+        raw = {name: np.array([row[j] for row in rows]) for j, name in enumerate(names)}
+        raw[self.label] = np.strings.rstrip(raw[self.label], ".")
+        values, counts = np.unique(raw[self.label], return_counts=True)
+        found = dict(zip(values.tolist(), counts.tolist(), strict=True))
+        if found != self.classes:
+            raise ValueError(f"the classes in column {self.label!r} are {found}, not {dict(self.classes)}")
+        return raw
+
+    def _rows(self, files: zipfile.ZipFile, split: str) -> list[list[str]]:
+        name, count = self.parts[split]
+        if name not in files.namelist():
+            raise ValueError(f"the archive has no file {name}; it has {', '.join(files.namelist())}")
+        lines = files.read(name).decode("utf-8").splitlines()
+        data = [line for line in lines if line.strip() and not line.startswith("|")]
+        rows = [[entry.strip() for entry in line.split(self.separator)] for line in data]
+        if len(rows) != count or any(len(row) != len(self.columns) for row in rows):
+            raise ValueError(f"{name} is not the table of {count} rows and {len(self.columns)} columns that it was")
+        return rows
+
+
+WISC = Archive(
+    url=f"{STATIC}/15/breast+cancer+wisconsin+original.zip",
+    parts={"all": ("breast-cancer-wisconsin.data", 699)},
+    columns=(
+        "sample_id",
+        "clump_thickness",
+        "cell_size_uniformity",
+        "cell_shape_uniformity",
+        "marginal_adhesion",
+        "single_epithelial_cell_size",
+        "bare_nuclei",
+        "bland_chromatin",
+        "normal_nucleoli",
+        "mitoses",
+        "class",
+    ),
+    separator=",",
+    label="class",
+    classes={"2": 458, "4": 241},
+)
+
+MONKS = Archive(
+    url=f"{STATIC}/70/monk+s+problems.zip",
+    parts={"train": ("monks-1.train", 124), "test": ("monks-1.test", 432)},
+    columns=("class", "a1", "a2", "a3", "a4", "a5", "a6", "id"),
+    separator=None,
+    label="class",
+    classes={"0": 278, "1": 278},
+)
+
+ADULT = Archive(
+    url=f"{STATIC}/2/adult.zip",
+    parts={"train": ("adult.data", 32_561), "test": ("adult.test", 16_281)},
+    columns=(
+        "age",
+        "workclass",
+        "fnlwgt",
+        "education",
+        "education-num",
+        "marital-status",
+        "occupation",
+        "relationship",
+        "race",
+        "sex",
+        "capital-gain",
+        "capital-loss",
+        "hours-per-week",
+        "native-country",
+        "income",
+    ),
+    separator=",",
+    label="income",
+    classes={"<=50K": 37_155, ">50K": 11_687},
+)

@@ -1,0 +1,119 @@
+"""What a run leaves on disk: arrays in npz, words in json, nothing that executes when it is read.
+
+    state.npz     everything needed to go on to the bit: the states of server and parties, the history, and who it belongs to
+    answer.npz    the parameters, flat, and all multipliers: what `fp.verify` needs
+    run.json      the same run for a reader: status, tolerance, rounds, certificate
+Each file is written beside its name and moved into place, so an interrupted write leaves the old one.
+"""
+
+import io
+import json
+import os
+import pathlib
+import zipfile
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+FORMAT = 1
+
+
+class Folder:
+    """A run's folder."""
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = pathlib.Path(path)
+
+    @property
+    def holds_a_run(self) -> bool:
+        return (self.path / "state.npz").exists()
+
+    def check_room(self) -> None:
+        """That the folder is a folder, and that it can be written."""
+        if self.path.exists() and not self.path.is_dir():
+            raise ValueError(f"save={str(self.path)!r} is a file; a run is saved in a folder")
+        self.path.mkdir(parents=True, exist_ok=True)
+
+    def save_state(self, states: Any, history: dict[str, np.ndarray], owner: dict[str, Any]) -> None:
+        arrays = {f"state{name}": np.asarray(leaf) for name, leaf in named_leaves(states)}
+        arrays |= {f"history.{name}": column for name, column in history.items()}
+        arrays["owner"] = np.frombuffer(json.dumps({"format": FORMAT, **owner}).encode(), np.uint8)
+        self._write("state.npz", _npz(arrays))
+
+    def save_answer(self, arrays: dict[str, np.ndarray], words: dict[str, Any]) -> None:
+        self._write("answer.npz", _npz(arrays))
+        self._write("run.json", json.dumps({"format": FORMAT, **words}, indent=2).encode())
+
+    def owner(self) -> dict[str, Any]:
+        """Who the saved state belongs to."""
+        return json.loads(self._arrays("state.npz")["owner"].tobytes())
+
+    def load_state(self, template: Any) -> tuple[Any, dict[str, np.ndarray]]:
+        """The saved states in the shape of `template`, and the history's columns."""
+        arrays = self._arrays("state.npz")
+        leaves = []
+        for name, leaf in named_leaves(template):
+            saved = arrays.get(f"state{name}")
+            if saved is None or saved.shape != leaf.shape or saved.dtype != leaf.dtype:
+                raise ValueError(
+                    f"{self.path / 'state.npz'} does not fit this run: it has {_described(saved)} where "
+                    f"{name.lstrip('.')} of {leaf.dtype}{list(leaf.shape)} is wanted; it was made by another version or method"
+                )
+            leaves.append(jnp.asarray(saved))
+        history = {name.removeprefix("history."): a for name, a in arrays.items() if name.startswith("history.")}
+        return jax.tree.unflatten(jax.tree.structure(template), leaves), history
+
+    def load_answer(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        arrays = self._arrays("answer.npz")
+        try:
+            words = json.loads((self.path / "run.json").read_text())
+        except FileNotFoundError:
+            raise FileNotFoundError(f"{self.path} holds no run.json; is it the folder given as save=?") from None
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{self.path / 'run.json'} is damaged: {error}") from None
+        return arrays, words
+
+    def _arrays(self, name: str) -> dict[str, np.ndarray]:
+        file = self.path / name
+        if not file.exists():
+            raise FileNotFoundError(f"{self.path} holds no {name}; is it the folder given as save=?")
+        try:
+            with np.load(file, allow_pickle=False) as saved:
+                arrays = {key: saved[key] for key in saved.files}
+        except (zipfile.BadZipFile, ValueError, EOFError, KeyError, OSError) as error:
+            raise ValueError(
+                f"{file} is truncated or not a fedpact file ({error}); restore it from a copy, or start again elsewhere"
+            ) from None
+        if name == "state.npz":
+            try:
+                found = json.loads(arrays["owner"].tobytes())["format"]
+            except (KeyError, ValueError, UnicodeDecodeError):
+                raise ValueError(f"{file} is no checkpoint of fedpact; choose another folder for save=") from None
+            if found != FORMAT:
+                raise ValueError(f"{file} has format {found}; this fedpact reads format {FORMAT}")
+        return arrays
+
+    def _write(self, name: str, content: bytes) -> None:
+        beside = self.path / f".{name}.part"
+        with open(beside, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, self.path / name)
+
+
+def named_leaves(tree: Any) -> list[tuple[str, Any]]:
+    """Leaves with the path that leads to them; keys of random generators as their raw words."""
+    return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]]
+
+
+def _npz(arrays: dict[str, np.ndarray]) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    return buffer.getvalue()
+
+
+def _described(array: np.ndarray | None) -> str:
+    return "nothing" if array is None else f"{array.dtype}{list(array.shape)}"

@@ -1,0 +1,105 @@
+"""Three drivers of the same round: chunks of rounds per call (default), the whole run in one, one round per call.
+
+The loop over rounds lives here; an algorithm owns the inside of a round. All three give the same rounds; how many are
+done per call never changes their arithmetic.
+"""
+
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from fedpact.engines.local import Metered
+from fedpact.protocol.algorithm import Algorithm, Info, Status
+from fedpact.protocol.messages import Reply
+
+CHUNK = 256  # rounds that one call can record
+
+
+class Line(eqx.Module):
+    """One line of the history, with what the round cost."""
+
+    info: Info
+    exchanges: jax.Array
+    bytes_up: jax.Array
+    bytes_down: jax.Array
+
+
+def metered_round(algorithm: Algorithm, net: Any, server: Any, parties: Any) -> tuple[Any, Any, Line]:
+    """A round, and its line in the history."""
+    counted = Metered(net)
+    new_server, new_parties, info = algorithm.round(server, parties, counted)
+    cost = (jnp.asarray(x, jnp.int64) for x in (counted.exchanges, counted.bytes_up, counted.bytes_down))
+    return _typed(new_server), _typed(new_parties), _typed(Line(info, *cost))
+
+
+def _typed(tree: Any) -> Any:
+    """Every number of a definite type, so that a state that went through a round fits the same program again."""
+    return jax.tree.map(lambda leaf: lax.convert_element_type(leaf, leaf.dtype), tree)
+
+
+def _running(algorithm: Algorithm, server: Any) -> jax.Array:
+    return algorithm.status(server) == int(Status.running)
+
+
+@partial(jax.jit, static_argnums=0)
+def chunk(algorithm: Algorithm, net: Any, server: Any, parties: Any, limit: jax.Array) -> tuple[Any, Any, Any, Line]:
+    """At most `limit` (<= CHUNK) rounds: server, parties, how many were done, and their lines (CHUNK of them)."""
+    once_more = jax.jit(partial(metered_round, algorithm))  # traced once for both uses
+    shapes = jax.eval_shape(once_more, net, server, parties)[2]
+    lines = jax.tree.map(lambda s: jnp.zeros((CHUNK, *s.shape), s.dtype), shapes)
+
+    def more(carry: Any) -> jax.Array:
+        server, _, done, _ = carry
+        return (done < limit) & _running(algorithm, server)
+
+    def once(carry: Any) -> Any:
+        server, parties, done, lines = carry
+        server, parties, line = once_more(net, server, parties)
+        lines = jax.tree.map(lambda all_, new: lax.dynamic_update_index_in_dim(all_, new, done, 0), lines, line)
+        return server, parties, done + 1, lines
+
+    return lax.while_loop(more, once, (server, parties, jnp.zeros((), int), lines))
+
+
+@partial(jax.jit, static_argnums=0)
+def fused(algorithm: Algorithm, net: Any, server: Any, parties: Any, limit: jax.Array) -> tuple[Any, Any, Any]:
+    """All rounds in one program, without history: for sweeps, where it can be vectorised over starts."""
+
+    def more(carry: Any) -> jax.Array:
+        server, _, done = carry
+        return (done < limit) & _running(algorithm, server)
+
+    def once(carry: Any) -> Any:
+        server, parties, done = carry
+        server, parties, _ = metered_round(algorithm, net, server, parties)
+        return server, parties, done + 1
+
+    return lax.while_loop(more, once, (server, parties, jnp.zeros((), int)))
+
+
+@partial(jax.jit, static_argnums=0)
+def step(algorithm: Algorithm, net: Any, server: Any, parties: Any) -> tuple[Any, Any, Line]:
+    """One round: for debugging and, without jit, for deployment."""
+    return metered_round(algorithm, net, server, parties)
+
+
+@partial(jax.jit, static_argnums=0)
+def begin(algorithm: Algorithm, net: Any, w: jax.Array, goal: Any, key: jax.Array) -> tuple[Any, Any]:
+    """The state before the first round."""
+    return _typed(algorithm.init(net, w, goal, key))
+
+
+@partial(jax.jit, static_argnums=0)
+def conclude(algorithm: Algorithm, net: Any, server: Any, parties: Any) -> tuple[Any, Any]:
+    """The answer, and every party's own multipliers at it."""
+    answer = algorithm.answer(server, net)
+    _, multipliers = net.exchange(partial(_own_multipliers, algorithm), parties, answer)
+    return answer, multipliers
+
+
+def _own_multipliers(algorithm: Algorithm, own: Any, state: Any, answer: Any) -> Any:
+    return algorithm.multipliers(own, state, answer), Reply()

@@ -1,0 +1,105 @@
+"""What a run hands back."""
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedpact.certificate import Certificate, ConstraintReport
+from fedpact.precision import in_double
+from fedpact.problem.statement import Problem
+from fedpact.report.page import write_page
+from fedpact.report.words import in_bytes
+from fedpact.run.history import History
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """A model with its certificate.
+
+    params: the parameters, as numpy arrays in the model's own tree.
+    status: "converged", "max_rounds", "infeasible", "diverged" or "stopped"; `message` says it in a sentence.
+    certificate: stationarity, feasibility, complementarity, measured apart from the method.
+    history: one line per round. rounds: how many; exchanges: rounds and whatever the method asked in between.
+    bytes_up, bytes_down: over all parties and rounds. seconds: of the run; compile_seconds: before it.
+    """
+
+    params: Any
+    status: str
+    message: str
+    certificate: Certificate
+    history: History
+    rounds: int
+    exchanges: int
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+    compile_seconds: float
+    tolerance: float
+    method: str
+    parties: tuple[str, ...]
+    problem: Problem
+
+    @property
+    def converged(self) -> bool:
+        return self.status == "converged"
+
+    @property
+    def objective(self) -> float:
+        """Objective with regulariser at the handed-out parameters."""
+        return self.certificate.objective
+
+    def constraint(self, name: str) -> ConstraintReport:
+        """One constraint: its value, multiplier and margin at each party."""
+        return self.certificate.constraint(name)
+
+    @in_double
+    def predict(self, rows: Mapping[str, Any]) -> np.ndarray:
+        """The model's scores on new rows (a table, or a mapping with the model's input column)."""
+        model = self.problem.model
+        if model is None:
+            raise ValueError("the problem was stated without a model, so there is nothing to predict with")
+        arrays = {name: jnp.asarray(np.asarray(rows[name], float)) for name in rows if np.asarray(rows[name]).dtype.kind in "biuf"}
+        wanted = getattr(model, "inputs", None)
+        if wanted is not None and wanted not in arrays:
+            raise ValueError(f"predict needs the column {wanted!r}; it got {', '.join(map(str, rows))}")
+        return np.asarray(model.apply(jax.tree.map(jnp.asarray, self.params), arrays))
+
+    def report(self, path: str | pathlib.Path) -> pathlib.Path:
+        """Write one self-contained HTML page: certificate, and objective, violation and multipliers over the rounds."""
+        return write_page(
+            pathlib.Path(path), str(self.problem), self.status, self.message, self.summary(), self.certificate, self.history,
+            self.parties,
+        )  # fmt: skip
+
+    def summary(self) -> dict[str, str]:
+        """The run in a few words, for print and page."""
+        return {
+            "method": self.method,
+            "tolerance": f"{self.tolerance:g}",
+            "objective": f"{self.objective:.6g}",
+            "rounds": f"{self.rounds}" if self.exchanges == self.rounds else f"{self.rounds} ({self.exchanges} exchanges)",
+            "sent up": in_bytes(self.bytes_up),
+            "sent down": in_bytes(self.bytes_down),
+            "time": f"{self.seconds:.2f} s after {self.compile_seconds:.2f} s of compiling",
+        }
+
+    def __str__(self) -> str:
+        c, s = self.certificate, self.summary()
+        lines = [
+            f"{self.status}: {self.message}",
+            f"  objective {s['objective']}   stationarity {c.stationarity:.1e}   feasibility {c.feasibility:.1e}   "
+            f"complementarity {c.complementarity:.1e}   (tolerance {s['tolerance']})",
+        ]
+        for r in c.constraints:
+            at = r.worst
+            place = f"at {r.holders[at]}" if len(r.holders) == 1 else f"worst of {len(r.holders)} at {r.holders[at]}"
+            lines.append(f"  {r.name}: {r.values[at]:.6g} {r.bound}   {place}   multiplier {r.multipliers[at]:.3g}")
+        lines.append(f"  {s['method']}: {s['rounds']} rounds, {s['sent up']} up, {s['sent down']} down, {s['time']}")
+        return "\n".join(lines)
+
+    __repr__ = __str__

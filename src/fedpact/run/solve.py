@@ -1,0 +1,313 @@
+"""fp.solve: bind, run, certify, hand back; stop cleanly and go on later."""
+
+import dataclasses
+import math
+import os
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedpact import __about__
+from fedpact.algorithms.prox_al import ProxAL
+from fedpact.certificate import Certificate, certify, conflicting
+from fedpact.engines.local import LocalNetwork
+from fedpact.federation.binding import Bound, bind
+from fedpact.federation.rows import Parties, split_rows
+from fedpact.federation.table import as_table
+from fedpact.precision import in_double, kept_programs
+from fedpact.problem.statement import Problem
+from fedpact.protocol.algorithm import Algorithm, Goal, Status
+from fedpact.run import drivers
+from fedpact.run.checkpoint import Folder
+from fedpact.run.fingerprint import digest, digest_of_data
+from fedpact.run.history import History
+from fedpact.run.progress import ProgressLine
+from fedpact.run.result import Result
+
+CALL_SECONDS = 0.2  # how long one call of the chunked driver should take: between calls Ctrl-C is heard
+SAVE_SECONDS = 10.0  # between two saves of a running run
+SHARPENINGS = 5  # how often a method is sent on with a stricter goal when the certificate does not confirm it
+
+Driver = Literal["chunked", "fused", "stepwise"]
+
+
+@in_double
+def solve(
+    problem: Problem,
+    parties: Parties | Any,
+    algorithm: Algorithm | None = None,
+    *,
+    tolerance: float = 1e-4,
+    max_rounds: int = 10_000,
+    server: Any = None,
+    start: Any = None,
+    seed: int = 0,
+    save: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    progress: bool | None = None,
+    disclose: bool | None = None,
+    driver: Driver = "chunked",
+    watch: Callable[[History], None] | None = None,
+) -> Result:
+    """Solve a problem over parties and certify the answer.
+
+    parties: from `fp.split_rows`. server: the server's own table, for constraints `.at_server()`.
+    algorithm: default `fp.ProxAL()`.
+    tolerance: on stationarity, feasibility and complementarity (default 1e-4, in the units of the problem's own numbers).
+    max_rounds: rounds of communication in all, those before a resume included (default 10,000).
+    start: parameters to begin with (default: the model's own). seed: of everything random.
+    save: a folder for the run; resume: go on with the run that it holds (or begin, if it holds none).
+    progress: a live line on stderr (default: on a terminal). watch: called with the history between calls of the driver.
+    disclose: whether parties tell their constraint values and multipliers in every round, for the report (default: up to
+        512 of them). The certificate at the end tells them in any case.
+    driver: "chunked" rounds with history (default), "fused" (one program, no history), "stepwise" (one round per call).
+
+    Ctrl-C ends the run with status "stopped"; what was reached is returned, and saved where `save` is given.
+    """
+    if algorithm is None:
+        algorithm = ProxAL()
+    if not isinstance(algorithm, Algorithm):
+        raise TypeError(f"an algorithm is wanted, such as fp.ProxAL(), not {algorithm!r}")
+    if isinstance(tolerance, bool) or not (isinstance(tolerance, int | float) and tolerance > 0 and math.isfinite(tolerance)):
+        raise ValueError(f"tolerance={tolerance!r}: a positive number; 1e-4 is the default")
+    if isinstance(max_rounds, bool) or not isinstance(max_rounds, int) or max_rounds < 1:
+        raise ValueError(f"max_rounds={max_rounds!r}: a positive whole number")
+    if driver not in ("chunked", "fused", "stepwise"):
+        raise ValueError(f"driver={driver!r}: 'chunked', 'fused' or 'stepwise'")
+    if resume and save is None:
+        raise ValueError("resume=True needs save=, the folder of the run to go on with")
+    parties = parties if isinstance(parties, Parties) else split_rows(parties)
+    own = None if server is None else as_table(server)
+    bound = bind(problem, parties, own, start=start, seed=seed, disclose=disclose)
+    algorithm = algorithm.prepared(bound.start.size, len(bound.names), len(bound.compiled.party.pooled))
+    with kept_programs():
+        run = _Run(bound, algorithm, tolerance, seed, driver)
+        if save is not None:
+            owner = {
+                "version": __about__.VERSION,
+                "problem": digest(problem),
+                "algorithm": digest(algorithm),
+                "data": digest_of_data(parties, own),
+                "start": digest(np.asarray(bound.start)),
+                "seed": seed,
+            }
+            run.open(Folder(save), owner, resume)
+        with ProgressLine(progress) as line:
+            status = run.go(max_rounds, line, watch)
+        return run.result(problem, status)
+
+
+@dataclasses.dataclass
+class _Run:
+    """A run under way: the only place where state changes."""
+
+    bound: Bound
+    algorithm: Algorithm
+    tolerance: float
+    seed: int
+    driver: Driver
+
+    def __post_init__(self) -> None:
+        began = time.perf_counter()
+        self.net = LocalNetwork.of(self.bound)
+        self.goal = Goal(jnp.asarray(float(self.tolerance)), jnp.asarray(float(self.tolerance)))
+        key = jax.random.key_data(jax.random.key(self.seed))
+        self.server, self.parties = drivers.begin(self.algorithm, self.net, self.bound.start, self.goal, key)
+        if self.driver == "chunked":  # a call of no rounds compiles
+            drivers.chunk(self.algorithm, self.net, self.server, self.parties, jnp.asarray(0))
+        self.compile_seconds = time.perf_counter() - began
+        self.seconds = 0.0
+        self.history = History.empty()
+        self.rounds = 0
+        self.folder: Folder | None = None
+        self.owner: dict[str, Any] = {}
+        self.saved = time.monotonic()
+        self.certificate: Certificate | None = None
+
+    # on disk
+
+    def open(self, folder: Folder, owner: dict[str, Any], resume: bool) -> None:
+        """Take a folder for this run, or go on with the run that it holds."""
+        folder.check_room()
+        self.folder, self.owner = folder, owner
+        if not folder.holds_a_run:
+            return
+        before = folder.owner()
+        for part, words in (("problem", "another problem"), ("data", "other parties or rows"), ("algorithm", "another method or options"), ("start", "another starting point")):
+            if before.get(part) != owner[part]:
+                raise ValueError(f"{folder.path} holds a run of {words}; choose another folder for save=, nothing was touched")
+        if not resume:
+            raise ValueError(
+                f"{folder.path} holds {before['rounds']} rounds of this very run; go on with resume=True, or choose another "
+                "folder for save="
+            )
+        (self.server, self.parties), columns = folder.load_state((self.server, self.parties))
+        self.history = History(columns)
+        self.rounds, self.seconds = before["rounds"], before["seconds"]
+        if before["tolerance"] != self.tolerance:
+            self.server = self.algorithm.aim(self.server, self.goal)
+
+    def save_state(self) -> None:
+        if self.folder is None:
+            return
+        told = {"rounds": self.rounds, "seconds": self.seconds, "tolerance": self.tolerance}
+        self.folder.save_state((self.server, self.parties), dict(self.history), {**self.owner, **told})
+        self.saved = time.monotonic()
+
+    # rounds
+
+    def go(self, max_rounds: int, line: ProgressLine, watch: Callable[[History], None] | None) -> Status:
+        """Rounds until something ends them; the certificate has the last word on convergence."""
+        sharpened = 0
+        try:
+            while True:
+                status = Status(int(self.algorithm.status(self.server)))
+                if status == Status.converged:
+                    if self.certify().holds(self.tolerance) or sharpened == SHARPENINGS:
+                        return status
+                    sharpened += 1
+                    goal = jax.tree.map(lambda x: x * 0.3**sharpened, self.goal)
+                    self.server = self.algorithm.aim(self.server, goal)
+                elif status != Status.running:
+                    return status
+                if self.rounds >= max_rounds:
+                    return Status.max_rounds
+                self.advance(max_rounds - self.rounds)
+                line.say(self.told())
+                if watch is not None:
+                    watch(self.history)
+                if time.monotonic() - self.saved > SAVE_SECONDS:
+                    self.save_state()
+        except KeyboardInterrupt:
+            return Status.stopped
+        finally:
+            line.say(self.told(), now=True)
+
+    def advance(self, most: int) -> None:
+        """One call of the driver."""
+        began = time.perf_counter()
+        if self.driver == "stepwise":
+            server, parties, lines = drivers.step(self.algorithm, self.net, self.server, self.parties)
+            count, lines = 1, jax.tree.map(lambda leaf: leaf[None], lines)
+        elif self.driver == "fused":
+            server, parties, count = drivers.fused(self.algorithm, self.net, self.server, self.parties, jnp.asarray(most))
+            lines = None
+        else:
+            limit = min(most, drivers.CHUNK, self.rounds_per_call())
+            call = drivers.chunk(self.algorithm, self.net, self.server, self.parties, jnp.asarray(limit))
+            server, parties, count, lines = call
+        count = int(count)  # waits for the call to end: from here on nothing can be lost
+        self.server, self.parties = server, parties
+        self.rounds += count
+        if lines is not None:
+            self.history = self.history.extended(jax.device_get(lines), count)
+        self.seconds += time.perf_counter() - began
+
+    def rounds_per_call(self) -> int:
+        """As many rounds as take about CALL_SECONDS, by what they took so far."""
+        return 8 if not self.rounds else max(1, int(CALL_SECONDS * self.rounds / max(self.seconds, 1e-6)))
+
+    def told(self) -> str:
+        if not len(self.history):
+            return f"round {self.rounds}  {self.seconds:.1f} s"
+        numbers = "  ".join(f"{name} {self.history.last(name):.3g}" for name in ("objective", "violation", "stationarity"))
+        return f"round {self.rounds}  {numbers}  {self.seconds:.1f} s"
+
+    # the end
+
+    def certify(self) -> Certificate:
+        answer, multipliers = drivers.conclude(self.algorithm, self.net, self.server, self.parties)
+        self.certificate = certify(self.bound, self.net, multipliers, answer)
+        self.answer = answer
+        return self.certificate
+
+    def result(self, problem: Problem, status: Status) -> Result:
+        certificate = self.certify()
+        if status in (Status.max_rounds, Status.stopped) and certificate.holds(self.tolerance):
+            status = Status.converged
+        if status == Status.converged and not certificate.holds(self.tolerance):
+            status = Status.stopped
+        message = _sentence(status, certificate, self)
+        w = np.asarray(self.answer.w)
+        result = Result(
+            params=jax.tree.map(np.asarray, self.bound.shape.unravel(w)),
+            status=status.name,
+            message=message,
+            certificate=certificate,
+            history=self.history,
+            rounds=self.rounds,
+            exchanges=self.history.total("exchanges") or self.rounds,
+            bytes_up=self.history.total("bytes_up"),
+            bytes_down=self.history.total("bytes_down"),
+            seconds=self.seconds,
+            compile_seconds=self.compile_seconds,
+            tolerance=float(self.tolerance),
+            method=_method(self.algorithm),
+            parties=self.bound.names,
+            problem=problem,
+        )
+        if self.folder is not None:
+            self.save_state()
+            self.folder.save_answer(
+                {
+                    "w": w,
+                    "party_multipliers": certificate.party_multipliers,
+                    "server_multipliers": certificate.server_multipliers,
+                    "pooled_multipliers": certificate.pooled_multipliers,
+                },
+                {
+                    "fedpact": __about__.VERSION,
+                    "problem": self.owner["problem"],
+                    "status": status.name,
+                    "message": message,
+                    "tolerance": self.tolerance,
+                    "method": result.method,
+                    "parties": list(result.parties),
+                    "rounds": self.rounds,
+                    "objective": certificate.objective,
+                    "stationarity": certificate.stationarity,
+                    "feasibility": certificate.feasibility,
+                    "complementarity": certificate.complementarity,
+                },
+            )
+        return result
+
+
+def _sentence(status: Status, certificate: Certificate, run: _Run) -> str:
+    numbers = (
+        f"stationarity {certificate.stationarity:.1e}, feasibility {certificate.feasibility:.1e}, "
+        f"complementarity {certificate.complementarity:.1e}"
+    )
+    if status == Status.converged:
+        return f"every optimality condition holds to {run.tolerance:g} after {run.rounds} rounds"
+    if status == Status.max_rounds:
+        return f"{run.rounds} rounds were allowed and done; {numbers}; more with max_rounds=, or save= and resume=True"
+    if status == Status.diverged:
+        return (
+            f"the iterates left every bound in round {run.rounds}: the objective may have no minimum (add a regulariser), "
+            "or a function gave NaN"
+        )
+    if status == Status.infeasible:
+        pulls = [f"{name!r} at {holder} ({value:.3g})" for name, holder, value, _ in conflicting(certificate)[:4]]
+        radius = float(run.answer.empty_radius)
+        return (
+            f"no parameters within {radius:.1e} of here meet all constraints; these pull against each other: "
+            f"{', '.join(pulls)}; the least violation found is {_least(run.history):.3g}. Relax a bound, pool it, or drop it"
+        )
+    if certificate.holds(run.tolerance):
+        return numbers
+    word = "stopped by hand" if int(run.algorithm.status(run.server)) != Status.converged else "stopped unconfirmed"
+    return f"{word} after {run.rounds} rounds; {numbers}"
+
+
+def _least(history: History) -> float:
+    return float(np.min(history["violation"])) if len(history) else math.nan
+
+
+def _method(algorithm: Algorithm) -> str:
+    inner = getattr(algorithm, "inner", None)
+    return type(algorithm).__name__ + (f" with {type(inner).__name__}" if inner is not None else "")

@@ -1,0 +1,82 @@
+"""fp.verify: somebody else measures the certificate of a saved run again."""
+
+import dataclasses
+import os
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from fedpact.certificate import Certificate, certify
+from fedpact.engines.local import LocalNetwork
+from fedpact.federation.binding import bind
+from fedpact.federation.rows import Parties, split_rows
+from fedpact.precision import in_double
+from fedpact.problem.statement import Problem
+from fedpact.protocol.algorithm import Answer
+from fedpact.run.checkpoint import Folder
+from fedpact.run.fingerprint import digest
+
+
+@dataclasses.dataclass(frozen=True)
+class Verification:
+    """`ok`: the certificate, measured again, holds to the run's tolerance. `certificate` has it in full."""
+
+    ok: bool
+    tolerance: float
+    certificate: Certificate
+    claimed: dict[str, float]
+
+    @property
+    def stationarity(self) -> float:
+        return self.certificate.stationarity
+
+    @property
+    def feasibility(self) -> float:
+        return self.certificate.feasibility
+
+    @property
+    def complementarity(self) -> float:
+        return self.certificate.complementarity
+
+    def __str__(self) -> str:
+        lines = [f"{'holds' if self.ok else 'does NOT hold'} to {self.tolerance:g}"]
+        for name, claim in self.claimed.items():
+            lines.append(f"  {name}: measured {getattr(self.certificate, name):.3e}, claimed {claim:.3e}")
+        return "\n".join(lines)
+
+
+@in_double
+def verify(
+    folder: str | os.PathLike[str], problem: Problem, parties: Parties | Any, server: Any = None, params: Any = None
+) -> Verification:
+    """Recompute the certificate of a run saved in `folder` from the parties' data.
+
+    Nothing but the saved parameters and multipliers is taken from the folder. params: a tree of the parameters' shape, for
+    problems without a model. Raises where the folder holds a run of another problem or of other parties.
+    """
+    arrays, words = Folder(folder).load_answer()
+    if words.get("problem") != digest(problem):
+        raise ValueError(f"{folder} holds a run of another problem than the one given")
+    parties = parties if isinstance(parties, Parties) else split_rows(parties)
+    if list(parties.names) != words["parties"]:
+        raise ValueError(f"the run was over {', '.join(words['parties'])}; these parties are {', '.join(parties.names)}")
+    start = params if problem.model is None else None
+    if start is None and problem.model is None:
+        start = np.zeros_like(arrays["w"])
+    bound = bind(problem, parties, server, start=start)
+    expected = {
+        "w": (bound.shape.size,),
+        "party_multipliers": (len(bound.names), len(bound.compiled.party.constraints)),
+        "server_multipliers": (len(bound.compiled.server.constraints),),
+        "pooled_multipliers": (len(bound.compiled.party.pooled),),
+    }
+    for name, shape in expected.items():
+        if name not in arrays or arrays[name].shape != shape:
+            raise ValueError(f"{folder}: {name} has the shape {getattr(arrays.get(name), 'shape', None)}, not {shape}")
+    net = LocalNetwork.of(bound)
+    w, held, pooled = (jnp.asarray(arrays[n]) for n in ("w", "server_multipliers", "pooled_multipliers"))
+    multipliers = net.scattered(jnp.asarray(arrays["party_multipliers"]))
+    certificate = certify(bound, net, multipliers, Answer(w, held, pooled, jnp.asarray(0.0)))
+    claimed = {name: float(words[name]) for name in ("stationarity", "feasibility", "complementarity", "objective")}
+    return Verification(certificate.holds(float(words["tolerance"])), float(words["tolerance"]), certificate, claimed)

@@ -1,0 +1,44 @@
+"""Strict test mode: float64 outside the library's own context too, no silent promotion, warnings are errors (pyproject)."""
+
+import pathlib
+
+import hypothesis
+import jax
+import pytest
+
+import fedpact as fp
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+hypothesis.settings.register_profile("fedpact", deadline=None, max_examples=50, derandomize=True)
+hypothesis.settings.load_profile("fedpact")
+
+SHARED_DATA = pathlib.Path(__file__).parents[2] / "shared" / "data"
+
+
+@pytest.fixture
+def data_folder(monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """The folder with the papers' data sets: FEDPACT_DATA, or ../shared/data beside the checkout."""
+    import os
+
+    folder = pathlib.Path(os.environ.get("FEDPACT_DATA", SHARED_DATA))
+    if not folder.is_dir():
+        pytest.skip("the papers' data sets are not on this machine; set FEDPACT_DATA")
+    monkeypatch.setenv("FEDPACT_DATA", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def hospitals() -> fp.Parties:
+    return fp.split_rows(fp.datasets.breast_cancer(), parties=5, stratify="y", seed=0)
+
+
+@pytest.fixture(scope="session")
+def neyman_pearson() -> fp.Problem:
+    loss = fp.logistic_loss(fp.linear(bias=True))
+    return fp.minimize(
+        fp.mean(loss, where=fp.col("y") == 0),
+        subject_to=[(fp.mean(loss, where=fp.col("y") == 1) <= 0.2).named("missed cancers")],
+        regularizer=fp.l2(1e-3),
+    )

@@ -1,0 +1,416 @@
+"""Data sets: against scikit-learn, against the encoded files, along each way a file is found, and a known optimum."""
+
+import csv
+import gzip
+import http.server
+import io
+import itertools
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+import urllib.error
+import zipfile
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import sklearn.datasets
+
+from fedpact import datasets
+from fedpact.datasets import bundled, encodings, store, uci
+
+BESIDE = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
+GIVEN = pathlib.Path(os.environ.get("FEDPACT_DATA") or BESIDE)
+ENCODED = {
+    "breast-cancer-wisc": ("breast-cancer-wisc", uci.WISC, encodings.breast_cancer_wisc),
+    "monks-1": ("monks-1", uci.MONKS, encodings.monks_1),
+    "adult-a": ("adult", uci.ADULT, encodings.adult_a),
+    "adult-b": ("adult", uci.ADULT, encodings.adult_b),
+}
+
+
+@pytest.fixture
+def data() -> pathlib.Path:
+    if not GIVEN.is_dir():
+        pytest.skip(f"needs the data files: neither FEDPACT_DATA nor {BESIDE} is a folder")
+    return GIVEN
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """Every test has an empty cache, no folder of its own and no internet."""
+    monkeypatch.delenv("FEDPACT_DATA", raising=False)
+    monkeypatch.setenv("FEDPACT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(store, "_fetch", no_internet)
+    return tmp_path / "cache" / "data"
+
+
+def no_internet(url: str) -> bytes:
+    raise urllib.error.URLError("no route")
+
+
+def needed(path: pathlib.Path) -> pathlib.Path:
+    if not path.is_file():
+        pytest.skip(f"needs {path}, which is not there")
+    return path
+
+
+def raw_columns(path: pathlib.Path) -> dict[str, np.ndarray]:
+    with gzip.open(needed(path), "rt", newline="") as file:
+        names, *rows = csv.reader(file)
+    return {name: np.array(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+
+
+def arrays_of(path: pathlib.Path) -> dict[str, np.ndarray]:
+    with np.load(needed(path)) as file:
+        return dict(file)
+
+
+def zipped(files: dict[str, str]) -> bytes:
+    body = io.BytesIO()
+    with zipfile.ZipFile(body, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return body.getvalue()
+
+
+def as_published(raw: dict[str, np.ndarray], archive: uci.Archive) -> bytes:
+    """The zip that UCI has, with its oddities: blanks, a comment line, dots after test labels, ids, an empty line."""
+    split = raw.get("split", np.full(len(raw["class" if "class" in raw else "income"]), "all"))
+    files = {"Index": "not data\n"}
+    for part, (name, _) in archive.parts.items():
+        chosen = {key: column[split == part] for key, column in raw.items() if key != "split"}
+        if archive is uci.MONKS:
+            chosen["id"] = np.array([f"data_{i}" for i in range(len(chosen["class"]))])
+        if name == "adult.test":
+            chosen["income"] = np.strings.add(chosen["income"], ".")
+        gap = {uci.WISC.url: ",", uci.MONKS.url: " ", uci.ADULT.url: ", "}[archive.url]
+        lines = [gap.join(row) for row in zip(*(chosen[key] for key in archive.columns), strict=True)]
+        before = "|1x3 Cross validator\n" if name == "adult.test" else ""
+        start = " " if archive is uci.MONKS else ""
+        files[name] = before + "".join(f"{start}{line}\n" for line in lines) + "\n"
+    return zipped(files)
+
+
+def robots() -> dict[str, np.ndarray]:
+    """Monks-1 by its rule; the 124 training rows are the first 62 of each class."""
+    every = np.array(list(itertools.product(*(range(1, k + 1) for k in encodings.MONK_VALUES.values()))))
+    true = (every[:, 0] == every[:, 1]) | (every[:, 4] == 1)
+    train = np.sort(np.concatenate([np.flatnonzero(true)[:62], np.flatnonzero(~true)[:62]]))
+    order = np.concatenate([train, np.arange(len(every))])
+    raw = {name: every[order, j].astype(str) for j, name in enumerate(encodings.MONK_VALUES)}
+    split = np.array(["train"] * len(train) + ["test"] * len(every))
+    return {"class": true[order].astype(int).astype(str), **raw, "split": split}
+
+
+# Bundled with scikit-learn
+
+
+def test_breast_cancer_is_scikit_learns_standardised_and_flipped():
+    x, y = sklearn.datasets.load_breast_cancer(return_X_y=True)
+    table = datasets.breast_cancer()
+    assert table.columns == ("x", "y")
+    np.testing.assert_allclose(table["x"], (x - x.mean(axis=0)) / x.std(axis=0), rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(table["y"], 1 - y)
+    assert table["y"].sum() == 212
+    np.testing.assert_allclose(table["x"].std(axis=0), 1)
+
+
+def test_digits_are_scikit_learns_in_unit_range():
+    x, y = sklearn.datasets.load_digits(return_X_y=True)
+    table = datasets.digits()
+    np.testing.assert_array_equal(table["x"], x / 16)
+    np.testing.assert_array_equal(table["y"], y)
+    assert table["y"].dtype.kind == "i"
+    assert table["x"].min() == 0
+    assert table["x"].max() == 1
+
+
+def test_bundled_files_are_read_without_importing_scikit_learn():
+    script = """
+import sys
+from fedpact import datasets
+before = "sklearn" in sys.modules
+datasets.breast_cancer(), datasets.digits()
+sys.exit("sklearn" in sys.modules and not before)
+"""
+    known = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run([sys.executable, "-c", script], env=known, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["breast_cancer", "digits"])
+def test_a_moved_bundled_file_comes_from_the_loader(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path):
+    usual = getattr(datasets, name)()
+    monkeypatch.setattr(bundled, "_folder", lambda: tmp_path)
+    moved = getattr(datasets, name)()
+    np.testing.assert_array_equal(moved["x"], usual["x"])
+    np.testing.assert_array_equal(moved["y"], usual["y"])
+
+
+# The encoded files
+
+
+@pytest.mark.parametrize("name", list(ENCODED))
+def test_encodings_give_the_files(name: str, data: pathlib.Path):
+    source, _, encode = ENCODED[name]
+    made, kept = encode(raw_columns(data / f"{source}_raw.csv.gz")), arrays_of(data / f"{name}.npz")
+    assert set(made) == set(kept)
+    for key in kept:
+        assert made[key].dtype == kept[key].dtype
+        assert made[key].shape == kept[key].shape
+        if key not in ("train_idx", "server_idx"):
+            np.testing.assert_array_equal(made[key], kept[key])
+
+
+def test_tables_from_a_folder(data: pathlib.Path):
+    needed(data / "adult-b.npz")
+    for table, shape, positive in (
+        (datasets.breast_cancer_wisc(folder=data), (699, 20), 241),
+        (datasets.monks_1(folder=str(data)), (556, 17), 278),
+        (datasets.adult_a(folder=data), (32561, 21), 7841),
+    ):
+        assert table["x"].shape == shape
+        assert table["y"].sum() == positive
+        assert set(np.unique(table["y"])) == {0, 1}
+    clients, server = datasets.adult_b(folder=data)
+    assert (clients.rows, server.rows) == (22654, 5659)
+    for table in (clients, server):
+        assert table.columns == ("x", "y", "sex")
+        assert table["x"].shape[1] == 38
+        np.testing.assert_array_equal(table["x"][:, -1], table["sex"])
+
+
+def test_adult_b_draws_disjoint_rows():
+    kinds = [
+        (r, s, o) for r in encodings.RELATIONSHIP_CODES for s in ("Male", "Female") for o in encodings.OCCUPATION_CODES
+    ]
+    rows = [kinds[i % len(kinds)] for i in range(30_000)]
+    relationship, sex, occupation = (np.array(column) for column in zip(*rows, strict=True))
+    raw = {name: np.arange(len(rows)).astype(str) for name in encodings.ADULT_NUMBERS}
+    raw |= {"relationship": relationship, "sex": sex, "occupation": occupation}
+    same = {
+        "marital-status": "Divorced",
+        "race": "Black",
+        "workclass": "Private",
+        "native-country": "Peru",
+        "income": ">50K",
+    }
+    raw |= {name: np.full(len(rows), value) for name, value in same.items()}
+    made = encodings.adult_b(raw)
+    assert (len(made["train_idx"]), len(made["server_idx"])) == (22654, 5659)
+    assert len(np.union1d(made["train_idx"], made["server_idx"])) == 22654 + 5659
+    np.testing.assert_array_equal(encodings.adult_b(raw)["train_idx"], made["train_idx"])
+
+
+def test_an_unknown_value_is_named():
+    raw = robots()
+    raw["a3"][5] = "7"
+    with pytest.raises(ValueError, match="column 'a3' has the value '7', which is none of 1, 2"):
+        encodings.monks_1(raw)
+
+
+# Ways to a file
+
+
+def test_download_is_encoded_kept_and_not_repeated(
+    cache: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    asked = []
+    monkeypatch.setattr(store, "_fetch", lambda url: asked.append(url) or as_published(robots(), uci.MONKS))
+    first, second = datasets.monks_1(), datasets.monks_1()
+    assert asked == ["https://archive.ics.uci.edu/static/public/70/monk+s+problems.zip"]
+    assert first["x"].shape == (556, 17)
+    assert (first["x"].sum(axis=1) == 6).all()
+    np.testing.assert_array_equal(first["x"], second["x"])
+    np.testing.assert_array_equal(first["y"], second["y"])
+    assert [path.name for path in cache.iterdir()] == ["monks-1.npz"]
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == f"fedpact: fetching monks-1 from {asked[0]}"
+    assert len(lines) == 2
+
+
+@pytest.mark.parametrize("name", list(ENCODED))
+def test_published_archives_give_the_files(
+    name: str, data: pathlib.Path, cache: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    source, archive, encode = ENCODED[name]
+    body = as_published(raw_columns(data / f"{source}_raw.csv.gz"), archive)
+    monkeypatch.setattr(store, "_fetch", lambda url: body)
+    kept = arrays_of(data / f"{name}.npz")
+    made = store.load(name, tuple(kept), archive, encode, None)
+    stored = arrays_of(cache / f"{name}.npz")
+    for key in kept:
+        np.testing.assert_array_equal(stored[key], made[key])
+        if key not in ("train_idx", "server_idx"):
+            np.testing.assert_array_equal(made[key], kept[key])
+
+
+def test_own_folder_comes_before_the_cache(
+    tmp_path: pathlib.Path, cache: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    for folder, value in ((mine, 1.0), (other, 2.0), (cache, 3.0)):
+        folder.mkdir(parents=True)
+        np.savez(folder / "monks-1.npz", X=np.full((2, 17), value), y=np.zeros(2, np.int8))
+    assert datasets.monks_1()["x"][0, 0] == 3
+    monkeypatch.setenv("FEDPACT_DATA", str(mine))
+    assert datasets.monks_1()["x"][0, 0] == 1
+    assert datasets.monks_1(folder=other)["x"][0, 0] == 2
+    (mine / "monks-1.npz").unlink()
+    assert datasets.monks_1()["x"][0, 0] == 3
+
+
+def test_nothing_found_names_every_place_and_the_ways_out(
+    tmp_path: pathlib.Path, cache: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    with pytest.raises(FileNotFoundError, match=r"adult-a\.npz: FEDPACT_DATA is not set"):
+        datasets.adult_a()
+    monkeypatch.setenv("FEDPACT_DATA", str(tmp_path))
+    with pytest.raises(FileNotFoundError) as caught:
+        datasets.adult_a()
+    told = str(caught.value)
+    assert f"{tmp_path / 'adult-a.npz'}: not there (FEDPACT_DATA)" in told
+    assert f"{cache / 'adult-a.npz'}: not there" in told
+    assert f"{uci.ADULT.url}: <urlopen error no route>" in told
+    assert "set FEDPACT_DATA to a folder that has adult-a.npz" in told
+    assert f"put adult-a.npz into {cache}" in told
+    assert "where there is internet" in told
+
+
+def test_a_folder_that_is_none_is_said_plainly(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(NotADirectoryError, match=r"folder= says .*nowhere"):
+        datasets.monks_1(folder=tmp_path / "nowhere")
+    monkeypatch.setenv("FEDPACT_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(NotADirectoryError, match=r"FEDPACT_DATA says .*nowhere.* is no folder"):
+        datasets.monks_1()
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b"<html>moved</html>", "not a zip file"),
+        (zipped({"monks-2.train": ""}), "no file monks-1.train; it has monks-2.train"),
+        (
+            zipped({"monks-1.train": " 1 1 1 1 1 3 1 data_5\n"}),
+            "monks-1.train is not the table of 124 rows and 8 columns",
+        ),
+        (as_published(robots() | {"class": robots()["a3"]}, uci.MONKS), "the classes in column 'class'"),
+        (as_published(robots(), uci.MONKS)[:-300], "not a zip file"),
+    ],
+    ids=["page", "other file", "short file", "other classes", "cut off"],
+)
+def test_a_wrong_download_is_refused(body: bytes, told: str, cache: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(store, "_fetch", lambda url: body)
+    with pytest.raises(FileNotFoundError, match=told):
+        datasets.monks_1()
+    assert not cache.exists()
+
+
+def test_a_broken_file_is_named(cache: pathlib.Path):
+    cache.mkdir(parents=True)
+    (cache / "monks-1.npz").write_bytes(b"PK half a file")
+    with pytest.raises(ValueError, match=r"monks-1\.npz is no npz file with the arrays X, y"):
+        datasets.monks_1()
+    np.savez(cache / "monks-1.npz", X=np.zeros((2, 17)))
+    with pytest.raises(ValueError, match="remove or replace it"):
+        datasets.monks_1()
+
+
+def test_a_cache_that_cannot_be_written_costs_only_the_keeping(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FEDPACT_CACHE", str(tmp_path / "file"))
+    monkeypatch.setattr(store, "_fetch", lambda url: as_published(robots(), uci.MONKS))
+    assert datasets.monks_1().rows == 556
+    assert "could not keep monks-1" in capsys.readouterr().err
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    agents: list[str] = []
+
+    def do_GET(self) -> None:
+        self.agents.append(self.headers["User-Agent"])
+        self.send_response(200 if self.path == "/there" else 404)
+        self.end_headers()
+        self.wfile.write(b"the body")
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.undo()
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_fetching_over_http(address: str, monkeypatch: pytest.MonkeyPatch):
+    assert store._fetch(f"{address}/there") == b"the body"
+    assert Handler.agents[-1].startswith("fedpact")
+    with pytest.raises(urllib.error.HTTPError, match="404") as caught:
+        store._fetch(f"{address}/gone")
+    caught.value.close()
+    monkeypatch.setattr(store, "LARGEST_BYTES", 4)
+    with pytest.raises(ValueError, match="cannot be this data set"):
+        store._fetch(f"{address}/there")
+
+
+# The quadratic programme
+
+
+@pytest.mark.parametrize("n", [1, 5, 10])
+def test_lcqp_is_the_published_instance(n: int, data: pathlib.Path):
+    made, kept = datasets.lcqp(100, n, 1), arrays_of(data / f"lcqp_d100_n{n}_m1.npz")
+    for key in kept:
+        assert np.shape(getattr(made, key)) == kept[key].shape
+        np.testing.assert_allclose(getattr(made, key), kept[key], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("d", "n", "m", "value"), [(100, 1, 1, -0.2324583), (300, 1, 3, -0.3716794), (300, 5, 3, 8.4659068)]
+)
+def test_lcqp_has_the_values_of_table_4(d: int, n: int, m: int, value: float):
+    assert datasets.lcqp(d, n, m).f_star == pytest.approx(value, abs=3e-4)
+
+
+@pytest.mark.parametrize(("d", "n", "m", "seed"), [(12, 1, 1, 10), (30, 4, 3, 0), (20, 4, 4, 7)])
+def test_lcqp_is_as_the_paper_says_and_its_optimum_optimal(d: int, n: int, m: int, seed: int):
+    made = datasets.lcqp(d, n, m, seed=seed)
+    assert (made.A.shape, made.b.shape, made.C.shape, made.d.shape) == ((n, d, d), (n, d), (n + 1, m, d), (n + 1, m))
+    eigenvalues = np.linalg.eigvalsh(made.A)
+    assert eigenvalues.min() >= 0.5 - 1e-12
+    assert eigenvalues.max() <= 1 + 1e-12
+    for vectors in (made.b, made.d[1:], made.w0):
+        np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1)
+    assert not made.d[0].any()
+    w, J = made.w_star, made.C.reshape(-1, d)
+    gradient = made.A.sum(axis=0) @ w + made.b.sum(axis=0)
+    np.testing.assert_allclose(J @ w + made.d.ravel(), 0, atol=1e-9)
+    multipliers = np.linalg.lstsq(J.T, -gradient)[0]
+    np.testing.assert_allclose(gradient + J.T @ multipliers, 0, atol=1e-8 * (1 + np.abs(gradient).max()))
+    assert made.f_star == pytest.approx(sum(w @ A @ w / 2 + b @ w for A, b in zip(made.A, made.b, strict=True)))
+
+
+def test_lcqp_trials_and_seeds():
+    made, one = datasets.lcqp(8, 2, 1), datasets.lcqp(8, 2, 1, trial=3)
+    np.testing.assert_array_equal(one.w0, made.w0[3])
+    np.testing.assert_array_equal(one.A, made.A)
+    assert not np.allclose(datasets.lcqp(8, 2, 1, seed=11).A, made.A)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "trial", "told"),
+    [((0, 1, 1), None, "d must be"), ((5, 5, 1), None, r"\(n \+ 1\) m <= d"), ((5, 1, 1), 10, "trials are 0 to 9")],
+)
+def test_lcqp_refuses_what_has_no_meaning(sizes: tuple[int, int, int], trial: int | None, told: str):
+    with pytest.raises(ValueError, match=told):
+        datasets.lcqp(*sizes, trial=trial)
