@@ -69,14 +69,11 @@ class Merit(eqx.Module):
 
     def hessian(self, w: jax.Array, nu: jax.Array | None = None) -> jax.Array:
         """A generalised ∇²P(w); `nu` adds the curvature of pooled contributions, weighted."""
-        mu = self.multipliers(self.own(w).constraints)
-
-        def lagrangian(v: jax.Array) -> jax.Array:
-            values = self.own(v)
-            pooled = 0.0 if nu is None or not nu.size else nu @ values.pooled
-            return values.objective + mu @ values.constraints + pooled
-
-        curvature = jax.hessian(lagrangian)(w) + self.share / self.gamma * jnp.eye(w.size, dtype=w.dtype)
+        values = self.own(w)
+        mu = self.multipliers(values.constraints)
+        pooled = jnp.zeros_like(values.pooled) if nu is None else nu
+        curvature = self.own.curvature(w, Values(jnp.ones_like(values.objective), mu, pooled))
+        curvature = curvature + self.share / self.gamma * jnp.eye(w.size, dtype=w.dtype)
         if not mu.size:
             return curvature
         jacobian = jax.jacrev(lambda v: self.own(v).constraints)(w)

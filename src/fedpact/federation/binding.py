@@ -1,6 +1,7 @@
 """A problem meets its parties: columns, labels and masks are checked, rows become arrays, parties become buckets."""
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -57,8 +58,8 @@ def bind(
     shape = Shape.of(params)
     compiled = compile_problem(problem, shape, len(parties))
     _no_server_rows(problem, own)
-    holders = [_Holder(f"party {name!r}" if not name.startswith("party ") else name, parties[name]) for name in parties]
-    columns, whole = _columns_read(compiled.party, holders[0], params)
+    holders = [_Holder.of(name, parties[name]) for name in parties]
+    columns, whole = _columns_read(compiled.party, holders[0])
     _check_columns(columns, holders)
     _check_labels(problem, holders, params, ("party", "pooled"))
     weights = _weights(compiled, holders)
@@ -87,21 +88,21 @@ class _Holder:
     title: str
     table: Table
 
+    @classmethod
+    def of(cls, name: str, table: Table) -> "_Holder":
+        return cls(name if name.startswith("party ") else f"party {name!r}", table)
+
 
 class _Recorder(Mapping[str, Any]):
-    """Rows that remember which columns were read and explain a missing one."""
+    """Rows that remember which columns were read."""
 
-    def __init__(self, rows: Mapping[str, Any], holder: _Holder | None, seen: set[str]):
-        self.rows, self.holder, self.seen = rows, holder, seen
+    def __init__(self, rows: Mapping[str, Any], seen: set[str]):
+        self.rows, self.seen = rows, seen
 
     def __getitem__(self, name: str) -> Any:
         self.seen.add(name)
-        if self.holder is None:
-            raise _RowsRead(name)
         if name not in self.rows:
-            there = self.holder.table.columns
-            why = "holds strings, which a model cannot read" if name in there else f"is missing: it has {', '.join(there)}"
-            raise ValueError(f"column {name!r} of {self.holder.title} {why}")
+            raise _NoColumn(name)
         return self.rows[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -111,8 +112,14 @@ class _Recorder(Mapping[str, Any]):
         return len(self.rows)
 
 
-class _RowsRead(Exception):
-    pass
+class _NoColumn(KeyError):
+    """A function read a column that is not among the numeric ones."""
+
+    def told(self, holder: _Holder) -> ValueError:
+        (name,) = self.args
+        there = holder.table.columns
+        why = "holds strings, which a model cannot read" if name in there else f"is missing: it has {', '.join(there)}"
+        return ValueError(f"column {name!r} of {holder.title} {why}")
 
 
 def _arrays(table: Table, names: Any = None) -> dict[str, np.ndarray]:
@@ -145,8 +152,10 @@ def _starting_point(problem: Problem, parties: Parties, start: Any, seed: int) -
         if start is None:
             raise ValueError("the problem names no model, so the parameters' shape is unknown: give fp.solve(..., start=...)")
         return params
-    rows = _Recorder(_arrays(parties[name][:1]), _Holder(f"party {name!r}", parties[name]), set())
-    fresh = model.init(jax.random.key(seed), rows)
+    try:
+        fresh = model.init(jax.random.key(seed), _Recorder(_arrays(parties[name][:1]), set()))
+    except _NoColumn as missing:
+        raise missing.told(_Holder.of(name, parties[name])) from None
     fresh = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), fresh)
     if start is None:
         return fresh
@@ -171,22 +180,24 @@ def _no_server_rows(problem: Problem, own: Table | None) -> None:
         raise ValueError("the objective is taken on the server's own rows, but fp.solve got no server=table")
 
 
-def _columns_read(program: Program, holder: _Holder, params: Any) -> tuple[tuple[str, ...], bool]:
+def _columns_read(program: Program, holder: _Holder) -> tuple[tuple[str, ...], bool]:
     """Which columns the functions read, whether one of them reads a table as a whole, and that they give numbers."""
     seen: set[str] = set()
     whole = False
-    specs = _specs(holder.table)
+    columns = tuple((name, spec.shape, spec.dtype) for name, spec in _specs(holder.table).items())
     for atom, scope in program.atoms:
-        reads_rows = True
-        if isinstance(atom, Value):
-            reads_rows = _reads_rows(atom, params)
-            whole = whole or reads_rows
-            if reads_rows and scope == "pooled":
+        try:
+            read, given = _traced(atom, program.shape, columns)
+        except _NoColumn as missing:
+            raise missing.told(holder) from None
+        seen |= read
+        if isinstance(atom, Value) and read:
+            whole = True
+            if scope == "pooled":
                 raise ValueError(
                     f"{atom} reads rows, so it has no value over all parties' rows together; write it as the mean of a "
                     "row-wise function: fp.mean(fn).pooled()"
                 )
-        given = jax.eval_shape(lambda p, r, f=atom.function: f(p, _Recorder(r, holder, seen)), params, specs)
         wanted = (holder.table.rows,) if isinstance(atom, Mean) else ()
         if getattr(given, "shape", None) != wanted or not jnp.issubdtype(given.dtype, jnp.number):
             found = f"an array of shape {given.shape}" if hasattr(given, "shape") else type(given).__name__
@@ -195,12 +206,13 @@ def _columns_read(program: Program, holder: _Holder, params: Any) -> tuple[tuple
     return tuple(sorted(seen)), whole
 
 
-def _reads_rows(atom: Value, params: Any) -> bool:
-    try:
-        jax.eval_shape(lambda p: atom.function(p, _Recorder({}, None, set())), params)
-    except _RowsRead:
-        return True
-    return False
+@functools.lru_cache(maxsize=256)
+def _traced(atom: Mean | Value, shape: Shape, columns: tuple[Any, ...]) -> tuple[frozenset[str], Any]:
+    """The columns that a function reads, and what it gives."""
+    seen: set[str] = set()
+    rows = {name: jax.ShapeDtypeStruct(size, dtype) for name, size, dtype in columns}
+    given = jax.eval_shape(lambda p, r: atom.function(p, _Recorder(r, seen)), shape.specs(), rows)
+    return frozenset(seen), given
 
 
 def _check_columns(columns: tuple[str, ...], holders: list[_Holder]) -> None:
@@ -234,7 +246,7 @@ def _check_labels(problem: Problem, holders: list[_Holder], params: Any, scopes:
     for loss in problem.losses:
         if loss not in read:
             continue
-        scores = jax.eval_shape(loss.model.apply, params, _specs(holders[0].table))
+        scores = None if loss.labels is not None else jax.eval_shape(loss.model.apply, params, _specs(holders[0].table))
         for holder in holders:
             bad, expected = loss.unexpected_labels(holder.table[loss.label], scores)
             if bad:
@@ -283,7 +295,7 @@ def _server_oracle(problem: Problem, program: Program, own: Table | None, params
     weights, rows = np.zeros((0, 1)), {}
     if own is not None and program.atoms:
         holder = _Holder("the server", own)
-        columns, _ = _columns_read(program, holder, params)
+        columns, _ = _columns_read(program, holder)
         _check_columns(columns, [holder])
         _check_labels(problem, [holder], params, ("server",))
         rows = {name: jnp.asarray(a) for name, a in _arrays(own, columns).items()}
@@ -297,8 +309,10 @@ def _server_oracle(problem: Problem, program: Program, own: Table | None, params
         weights = np.stack(lines) if lines else np.zeros((0, own.rows))
     else:
         for atom, _ in program.atoms:
-            if isinstance(atom, Value) and _reads_rows(atom, params):
-                raise ValueError(f"{atom} reads the server's own rows, but fp.solve got no server=table")
+            try:
+                _traced(atom, program.shape, ())  # type: ignore[arg-type]
+            except _NoColumn:
+                raise ValueError(f"{atom} reads the server's own rows, but fp.solve got no server=table") from None
     return Oracle(rows, jnp.asarray(weights), jnp.asarray(-1), program)
 
 

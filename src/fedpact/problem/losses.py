@@ -28,7 +28,22 @@ class Loss:
             rows = {name: jnp.asarray(rows[name]) for name in rows if np.asarray(rows[name]).dtype.kind in "biuf"}
             return self.formula(self.model.apply(jax.tree.map(jnp.asarray, params), rows), rows[self.label])
 
-    def unexpected_labels(self, labels: np.ndarray, scores: jax.ShapeDtypeStruct) -> tuple[list[Any], str]:
+    def curvature(self, params: Any, rows: Mapping[str, Any], weights: jax.Array) -> jax.Array | None:
+        """∇² Σ_r weights_r loss_r over flat parameters by one product of matrices; None where scores are not linear.
+
+        It saves the d directional derivatives that a general Hessian takes.
+        """
+        if self.model.score_gram(rows, weights) is None:
+            return None
+
+        def slope(scores: jax.Array) -> jax.Array:
+            return jax.grad(lambda s: self.formula(s, rows[self.label]).sum())(scores)
+
+        scores = self.model.apply(params, rows)
+        bend = jax.jvp(slope, (scores,), (jnp.ones_like(scores),))[1]
+        return self.model.score_gram(rows, weights * bend)
+
+    def unexpected_labels(self, labels: np.ndarray, scores: Any) -> tuple[list[Any], str]:
         """Labels that this loss has no meaning for, and in words what it expects."""
         found = np.unique(labels)
         if self.labels is not None:

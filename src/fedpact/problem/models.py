@@ -27,6 +27,11 @@ class Model(abc.ABC):
     def apply(self, params: Any, rows: Rows) -> jax.Array:
         """Scores, one per row."""
 
+    def score_gram(self, rows: Rows, weights: jax.Array) -> jax.Array | None:
+        """Σ_r weights_r ∇s_r ∇s_rᵀ over flat parameters, where scores s are linear in them; None where they are not."""
+        del rows, weights
+        return None
+
 
 @dataclasses.dataclass(frozen=True)
 class Linear(Model):
@@ -45,6 +50,17 @@ class Linear(Model):
     def apply(self, params: dict[str, jax.Array], rows: Rows) -> jax.Array:
         scores = _flat(rows[self.inputs]) @ params["w"]
         return scores + params["b"] if self.bias else scores
+
+    def score_gram(self, rows: Rows, weights: jax.Array) -> jax.Array | None:
+        if self.outputs is not None:
+            return None
+        x = _flat(rows[self.inputs])
+        weighted = weights[:, None] * x
+        gram = x.T @ weighted
+        if not self.bias:
+            return gram
+        side = weighted.sum(0)  # the flat order is that of the parameters' names: b, then w
+        return jnp.block([[weights.sum(), side[None]], [side[:, None], gram]])
 
 
 @dataclasses.dataclass(frozen=True)

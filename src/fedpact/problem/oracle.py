@@ -18,6 +18,7 @@ import numpy as np
 
 from fedpact.problem.constraints import Constraint
 from fedpact.problem.expressions import Expression, Mean, Scope, Value
+from fedpact.problem.losses import Loss
 from fedpact.problem.statement import Problem
 
 
@@ -36,6 +37,10 @@ class Shape:
     @property
     def size(self) -> int:
         return sum(math.prod(shape) for shape in self.shapes)
+
+    def specs(self) -> Any:
+        """The tree with shapes in place of arrays."""
+        return jax.tree.unflatten(self.tree, [jax.ShapeDtypeStruct(shape, jnp.float64) for shape in self.shapes])
 
     def ravel(self, params: Any) -> jax.Array:
         leaves = [jnp.ravel(jnp.asarray(leaf, jnp.float64)) for leaf in jax.tree.leaves(params)]
@@ -62,6 +67,10 @@ class Linear:
             return jnp.zeros(0, atoms.dtype)
         constants = jnp.asarray(self.constants, atoms.dtype)
         return constants + jnp.asarray(self.coefficients, atoms.dtype) @ atoms if atoms.size else constants
+
+    def back(self, weights: jax.Array) -> jax.Array | float:
+        """The transpose: weights on the numbers become weights on the atoms."""
+        return weights @ jnp.asarray(self.coefficients, weights.dtype) if self.constants else 0.0
 
     def __len__(self) -> int:
         return len(self.constants)
@@ -95,6 +104,34 @@ class Program:
             line += 1
         return jnp.stack(values) if values else jnp.zeros(0, w.dtype)
 
+    def curvature(self, w: jax.Array, rows: Any, weights: jax.Array, pull: jax.Array) -> jax.Array:
+        """∇²_w of pullᵀ atoms(w): losses of linear scores by one product of matrices, everything else by derivatives."""
+        params = self.shape.unravel(w)
+        per_row: dict[Loss, jax.Array] = {}
+        rest: list[int] = []
+        line = 0
+        for place, (atom, _) in enumerate(self.atoms):
+            if isinstance(atom, Mean):
+                if isinstance(atom.function, Loss):
+                    per_row[atom.function] = per_row.get(atom.function, 0.0) + pull[place] * weights[line]
+                else:
+                    rest.append(place)
+                line += 1
+            else:
+                rest.append(place)
+        total = jnp.zeros((w.size, w.size), w.dtype)
+        for loss, of_rows in per_row.items():
+            part = loss.curvature(params, rows, of_rows)
+            if part is None:
+                rest += [i for i, (atom, _) in enumerate(self.atoms) if atom.function is loss]
+            else:
+                total = total + part
+        if rest:
+            chosen = np.isin(np.arange(len(self.atoms)), rest)
+            masked = jnp.where(chosen, pull, 0.0)
+            total = total + jax.hessian(lambda v: masked @ self.evaluate(v, rows, weights))(w)
+        return total
+
 
 class Values(eqx.Module):
     """Objective, constraints and pooled contributions of one holder at one point."""
@@ -121,6 +158,15 @@ class Oracle(eqx.Module):
         atoms = self.program.evaluate(w, self.rows, self.weights)
         program = self.program
         return Values(program.objective(atoms)[0], program.constraints(atoms), program.pooled(atoms))
+
+    def curvature(self, w: jax.Array, weights: Values) -> jax.Array:
+        """∇² of the weighted sum of this holder's functions."""
+        program = self.program
+        if not program.atoms:
+            return jnp.zeros((w.size, w.size), w.dtype)
+        pull = program.objective.back(weights.objective[None])
+        pull = pull + program.constraints.back(weights.constraints) + program.pooled.back(weights.pooled)
+        return program.curvature(w, self.rows, self.weights, pull)
 
     @property
     def equality(self) -> np.ndarray:
@@ -153,6 +199,12 @@ class SlackOracle(eqx.Module):
         values = self.own(theta)
         held = values.pooled + slacks.sum(0) if self.at_server else values.pooled - slacks[self.own.index]
         return Values(values.objective, jnp.concatenate([values.constraints, held]), jnp.zeros(0, w.dtype))
+
+    def curvature(self, w: jax.Array, weights: Values) -> jax.Array:
+        n, p = self.own.parties, len(self.own.program.pooled)
+        held = weights.constraints.size - p
+        inside = Values(weights.objective, weights.constraints[:held], weights.constraints[held:])
+        return jnp.pad(self.own.curvature(w[: w.size - n * p], inside), (0, n * p))
 
     @property
     def equality(self) -> np.ndarray:

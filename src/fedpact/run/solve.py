@@ -201,7 +201,7 @@ class _Run:
             call = drivers.chunk(self.algorithm, self.net, self.server, self.parties, jnp.asarray(limit))
             server, parties, count, lines = call
         count = int(count)  # waits for the call to end: from here on nothing can be lost
-        self.server, self.parties = server, parties
+        self.server, self.parties, self.certificate = server, parties, None
         self.rounds += count
         if lines is not None:
             self.history = self.history.extended(jax.device_get(lines), count)
@@ -226,7 +226,7 @@ class _Run:
         return self.certificate
 
     def result(self, problem: Problem, status: Status) -> Result:
-        certificate = self.certify()
+        certificate = self.certificate or self.certify()
         if status in (Status.max_rounds, Status.stopped) and certificate.holds(self.tolerance):
             status = Status.converged
         if status == Status.converged and not certificate.holds(self.tolerance):

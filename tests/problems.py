@@ -1,0 +1,450 @@
+"""Convex problems whose primal and dual solution an independent solver gives.
+
+Every case states its problem twice: with fedpact, over a federation, and with cvxpy, for Clarabel. Conventions that the
+second statement has to share: parties' objectives are averaged unless pooled, `fp.l2(a)` is a‖w‖², `fp.squared_loss` is
+½(score − y)², and multipliers belong to g <= 0 (or g == 0) in the Lagrangian objective + Σ μg. Scalar rows stand in the
+order of the constraints; a two-sided constraint gives its upper row first.
+
+Bounds sit in the data where they can (columns `limit`), so that cases of one structure share their compiled programs.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import cvxpy as cp
+import jax.numpy as jnp
+import numpy as np
+
+import fedpact as fp
+
+MODEL = fp.linear()
+SQUARED = fp.squared_loss(MODEL)
+LOGISTIC = fp.logistic_loss(fp.linear(bias=True))
+
+
+@dataclasses.dataclass(frozen=True)
+class Stated:
+    """The problem in cvxpy: objective with regulariser, and scalar g <= 0 (or g == 0) by holder."""
+
+    objective: Any
+    party: Sequence[Sequence[Any]] = ()
+    server: Sequence[Any] = ()
+    pooled: Sequence[Any] = ()
+    domain: Sequence[Any] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimum:
+    """Clarabel's solution; multipliers as in a certificate."""
+
+    w: np.ndarray
+    objective: float
+    party: np.ndarray
+    server: np.ndarray
+    pooled: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Case:
+    """One problem over one federation, and its second statement as a function of a cvxpy variable of `size` entries."""
+
+    name: str
+    problem: fp.Problem
+    parties: fp.Parties
+    size: int
+    stated: Callable[[cp.Variable], Stated]
+    server: fp.Table | None = None
+    unique: bool = True  # the multipliers are
+    sparse: bool = False  # the solution has exact zeros
+
+    @property
+    def start(self) -> np.ndarray | None:
+        return np.zeros(self.size) if self.problem.model is None else None
+
+    @property
+    def pooled(self) -> bool:
+        return any(c.scope == "pooled" for c in self.problem.constraints)
+
+    def solve(self, method: fp.Algorithm, tolerance: float, **options: Any) -> fp.Result:
+        return fp.solve(
+            self.problem, self.parties, method, server=self.server, start=self.start, tolerance=tolerance, **options
+        )
+
+    @functools.cached_property
+    def optimum(self) -> Optimum:
+        w = cp.Variable(self.size)
+        stated = self.stated(w)
+        holders = ([c for rows in stated.party for c in rows], stated.server, stated.pooled)
+        problem = cp.Problem(cp.Minimize(stated.objective), [*sum(map(list, holders), []), *stated.domain])
+        problem.solve(cp.CLARABEL, **dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-11))
+        assert problem.status == cp.OPTIMAL, f"{self.name}: Clarabel says {problem.status}"
+        party, server, pooled = (np.array([np.sum(c.dual_value) for c in rows]) for rows in holders)
+        return Optimum(w.value, float(problem.value), party.reshape(len(self.parties), -1), server, pooled)
+
+
+# rows
+
+
+def regression(seed: int, sizes: Sequence[int], limits: Sequence[float], d: int = 5) -> list[fp.Table]:
+    """Rows x, y to be fitted; rows u, v whose loss is to stay below `limit`."""
+    rng = np.random.default_rng(seed)
+    truth, other = rng.normal(size=(2, d)) * np.linspace(2.0, 0.2, d)
+    tables = []
+    for rows, limit in zip(sizes, limits, strict=True):
+        x, u = rng.normal(size=(2, rows, d))
+        y, v = x @ truth + 0.3 * rng.normal(size=rows), u @ (truth + 0.5 * other) + 0.3 * rng.normal(size=rows)
+        tables.append(fp.Table(x=x, y=y, u=u, v=v, limit=np.full(rows, limit)))
+    return tables
+
+
+def classes(seed: int, sizes: Sequence[int], d: int = 3) -> list[fp.Table]:
+    """Two overlapping classes, which lie a little differently at each party; both are there at every one."""
+    rng = np.random.default_rng(seed)
+    direction = rng.normal(size=d) / np.sqrt(d)
+    tables = []
+    for rows in sizes:
+        y = np.arange(rows) % 2
+        x = rng.normal(size=(rows, d)) + np.where(y == 1, 1.0, -1.0)[:, None] * direction + 0.3 * rng.normal(size=d)
+        tables.append(fp.Table(x=x, y=y))
+    return tables
+
+
+def quadratics(seed: int, parties: int = 3, d: int = 6, lines: int = 3) -> list[fp.Table]:
+    """One row per party: Q positive definite, q, and lines a·w − b that pass near the origin."""
+    rng = np.random.default_rng(seed)
+    tables = []
+    for _ in range(parties):
+        root = rng.normal(size=(d, d)) / np.sqrt(d)
+        columns = {"Q": root @ root.T + 0.3 * np.eye(d), "q": 2 * rng.normal(size=d)}
+        columns |= {"a": rng.normal(size=(lines, d)), "b": 0.3 * rng.normal(size=lines)}
+        tables.append(fp.Table({name: column[None] for name, column in columns.items()}))
+    return tables
+
+
+# functions of (parameters, rows), one number per row
+
+
+def excess(params: Any, rows: Any) -> Any:
+    """½(u·w − v)² − limit."""
+    return 0.5 * (rows["u"] @ params["w"] - rows["v"]) ** 2 - rows["limit"]
+
+
+def shortfall(params: Any, rows: Any) -> Any:
+    """limit − ½(u·w − v)²: concave, to be kept above a bound."""
+    return -excess(params, rows)
+
+
+def gap(params: Any, rows: Any) -> Any:
+    """u·w − v."""
+    return rows["u"] @ params["w"] - rows["v"]
+
+
+def bowl(w: Any, rows: Any) -> Any:
+    """½ wᵀQw + q·w."""
+    return jnp.einsum("rij,i,j->r", rows["Q"], 0.5 * w, w) + rows["q"] @ w
+
+
+def ball(w: Any, rows: Any) -> Any:
+    """‖w − 0.2 a₀‖² − ½, a₀ the first line's normal."""
+    return jnp.sum((w - 0.2 * rows["a"][:, 0]) ** 2, axis=1) - 0.5
+
+
+def first(w: Any, rows: Any) -> Any:
+    return rows["a"][:, 0] @ w - rows["b"][:, 0]
+
+
+def second(w: Any, rows: Any) -> Any:
+    return rows["a"][:, 1] @ w - rows["b"][:, 1]
+
+
+def third(w: Any, rows: Any) -> Any:
+    return rows["a"][:, 2] @ w - rows["b"][:, 2]
+
+
+# the same in cvxpy
+
+
+def cp_squared(w: Any, *tables: fp.Table) -> Any:
+    """The mean of ½(x·w − y)² over the rows of these tables."""
+    x, y = (np.concatenate([t[name] for t in tables]) for name in ("x", "y"))
+    return cp.sum_squares(x @ w - y) / (2 * len(y))
+
+
+def cp_excess(w: Any, *tables: fp.Table) -> Any:
+    u, v, limit = (np.concatenate([t[name] for t in tables]) for name in ("u", "v", "limit"))
+    return cp.sum_squares(u @ w - v) / (2 * len(v)) - limit.mean()
+
+
+def cp_gap(w: Any, *tables: fp.Table) -> Any:
+    u, v = (np.concatenate([t[name] for t in tables]) for name in ("u", "v"))
+    return u.mean(0) @ w - v.mean()
+
+
+def cp_logistic(w: Any, tables: Sequence[fp.Table], label: int | None = None) -> Any:
+    """The mean logistic loss over the rows with this label (default: all); w[0] is the bias."""
+    x, y = (np.concatenate([t[name] for t in tables]) for name in ("x", "y"))
+    mine = np.ones(len(y), bool) if label is None else y == label
+    sign = np.where(y == 1, -1.0, 1.0)[mine]
+    return cp.sum(cp.logistic(cp.multiply(sign, x[mine] @ w[1:] + w[0]))) / mine.sum()
+
+
+def cp_bowl(w: Any, t: fp.Table) -> Any:
+    return 0.5 * cp.quad_form(w, t["Q"][0], assume_PSD=True) + t["q"][0] @ w
+
+
+def cp_line(w: Any, t: fp.Table, k: int) -> Any:
+    return t["a"][0, k] @ w - t["b"][0, k]
+
+
+def average(values: Sequence[Any]) -> Any:
+    return sum(values[1:], values[0]) / len(values)
+
+
+# the table
+
+SIZES = (15, 12, 14)
+TIGHT, LOOSE = (0.5, 0.4, 0.6), (50.0, 50.0, 50.0)
+
+
+def _limited(name: str, h: Any, cp_h: Callable[[Any], Any], limits: Sequence[float] = TIGHT, **more: Any) -> Case:
+    """Least squares under a loss limit at each party, with a regulariser."""
+    tables = regression(1, SIZES, limits)
+    bounds = more.pop("domain", lambda w: [])
+    return Case(
+        name,
+        fp.minimize(fp.mean(SQUARED), [(fp.mean(excess) <= 0.0).named("limit")], h),
+        fp.split_rows(tables),
+        5,
+        lambda w: Stated(
+            average([cp_squared(w, t) for t in tables]) + cp_h(w),
+            party=[[cp_excess(w, t) <= 0] for t in tables],
+            domain=bounds(w),
+        ),
+        **more,
+    )
+
+
+def _quadratic(name: str, constraints: list[fp.Constraint], rows: Callable[[Any, fp.Table], list[Any]]) -> Case:
+    """A quadratic program: `rows(w, table)` states a party's constraints."""
+    tables = quadratics(2)
+    return Case(
+        name,
+        fp.minimize(fp.mean(bowl), constraints),
+        fp.split_rows(tables),
+        6,
+        lambda w: Stated(average([cp_bowl(w, t) for t in tables]), party=[rows(w, t) for t in tables]),
+    )
+
+
+def _neyman_pearson(name: str, sizes: Sequence[int], limit: float) -> Case:
+    tables = classes(3, sizes)
+    return Case(
+        name,
+        fp.minimize(
+            fp.mean(LOGISTIC, where=fp.col("y") == 0),
+            [(fp.mean(LOGISTIC, where=fp.col("y") == 1) <= limit).named("missed")],
+            fp.l2(0.01),
+        ),
+        fp.split_rows(tables),
+        4,
+        lambda w: Stated(
+            average([cp_logistic(w, [t], 0) for t in tables]) + 0.01 * cp.sum_squares(w),
+            party=[[cp_logistic(w, [t], 1) <= limit] for t in tables],
+        ),
+    )
+
+
+def _at_least() -> Case:
+    tables = regression(4, SIZES, TIGHT)
+    return Case(
+        "at least",
+        fp.minimize(fp.mean(SQUARED), [(fp.mean(shortfall) >= 0.0).named("reward")]),
+        fp.split_rows(tables),
+        5,
+        lambda w: Stated(
+            average([cp_squared(w, t) for t in tables]), party=[[cp_excess(w, t) <= 0] for t in tables]
+        ),
+    )
+
+
+def _redundant() -> Case:
+    tables = regression(1, SIZES, TIGHT)
+    return Case(
+        "the same constraint twice",
+        fp.minimize(fp.mean(SQUARED), [(fp.mean(excess) <= 0.0).named(name) for name in ("once", "twice")]),
+        fp.split_rows(tables),
+        5,
+        lambda w: Stated(
+            average([cp_squared(w, t) for t in tables]), party=[[cp_excess(w, t) <= 0] * 2 for t in tables]
+        ),
+        unique=False,
+    )
+
+
+def _pooled_limit() -> Case:
+    tables = regression(5, SIZES, (0.2, 0.3, 0.2))
+    return Case(
+        "pooled limit",
+        fp.minimize(fp.mean(SQUARED).pooled(), [(fp.mean(excess) <= 0.0).pooled().named("all rows")]),
+        fp.split_rows(tables),
+        5,
+        lambda w: Stated(cp_squared(w, *tables), pooled=[cp_excess(w, *tables) <= 0]),
+    )
+
+
+def _pooled_equality() -> Case:
+    tables = regression(6, SIZES, TIGHT)
+    return Case(
+        "pooled equality",
+        fp.minimize(fp.mean(SQUARED), [(fp.mean(gap).pooled() == 0.5).named("balance")]),
+        fp.split_rows(tables),
+        5,
+        lambda w: Stated(average([cp_squared(w, t) for t in tables]), pooled=[cp_gap(w, *tables) - 0.5 == 0]),
+    )
+
+
+def _server_rows() -> Case:
+    *tables, own = classes(7, (18, 16, 15, 20))
+    return Case(
+        "server with rows",
+        fp.minimize(fp.mean(LOGISTIC), [(fp.mean(LOGISTIC).at_server() <= 0.2).named("regulator")], fp.l2(0.02)),
+        fp.split_rows(tables),
+        4,
+        lambda w: Stated(
+            average([cp_logistic(w, [t]) for t in tables]) + 0.02 * cp.sum_squares(w),
+            server=[cp_logistic(w, [own]) <= 0.2],
+        ),
+        own,
+    )
+
+
+def _server_norm() -> Case:
+    tables = regression(8, SIZES, TIGHT)
+    return Case(
+        "server norm without rows",
+        fp.minimize(fp.mean(SQUARED), [(fp.value(fp.squared_norm) <= 1.0).at_server().named("norm")]),
+        fp.split_rows(tables),
+        5,
+        lambda w: Stated(average([cp_squared(w, t) for t in tables]), server=[cp.sum_squares(w) <= 1.0]),
+    )
+
+
+def _single() -> Case:
+    (table,) = tables = regression(9, (20,), (0.3,))
+    return Case(
+        "single party",
+        fp.minimize(fp.mean(SQUARED), [(fp.mean(excess) <= 0.0).named("limit")]),
+        fp.split_rows(tables),
+        5,
+        lambda w: Stated(cp_squared(w, table), party=[[cp_excess(w, table) <= 0]]),
+    )
+
+
+def _unequal() -> Case:
+    sizes = (9, 150, 60, 6, 55, 25, 8)
+    tables = regression(10, sizes, (2.0, 0.5, 0.5, 2.0, 0.5, 0.5, 2.0), d=3)
+    return Case(
+        "seven unequal parties",
+        fp.minimize(fp.mean(SQUARED).pooled(), [(fp.mean(excess) <= 0.0).named("limit")], fp.l2(0.01)),
+        fp.split_rows(tables),
+        3,
+        lambda w: Stated(
+            cp_squared(w, *tables) + 0.01 * cp.sum_squares(w), party=[[cp_excess(w, t) <= 0] for t in tables]
+        ),
+    )
+
+
+def _everything() -> Case:
+    *tables, own = regression(11, (*SIZES, 10), (0.9, 0.9, 0.9, 0.9))
+    return Case(
+        "everything at once",
+        fp.minimize(
+            fp.mean(SQUARED).pooled(),
+            [
+                (fp.mean(excess) <= 0.0).named("each party"),
+                (abs(fp.mean(gap)).pooled() <= 0.05).named("all rows"),
+                (fp.mean(excess).at_server() <= 0.0).named("regulator"),
+                (fp.value(fp.squared_norm) <= 4.0).at_server().named("norm"),
+            ],
+            fp.l1(0.05) + fp.l2(0.01),
+        ),
+        fp.split_rows(tables),
+        5,
+        lambda w: Stated(
+            cp_squared(w, *tables) + 0.05 * cp.norm1(w) + 0.01 * cp.sum_squares(w),
+            party=[[cp_excess(w, t) <= 0] for t in tables],
+            server=[cp_excess(w, own) <= 0, cp.sum_squares(w) <= 4.0],
+            pooled=[cp_gap(w, *tables) - 0.05 <= 0, -cp_gap(w, *tables) - 0.05 <= 0],
+        ),
+        own,
+    )
+
+
+GROUPS = ((0, 1), (2, 3), (4,))
+
+CASES = {
+    case.name: case
+    for case in (
+        _quadratic("equalities", [(fp.mean(first) == 0.0).named("line")], lambda w, t: [cp_line(w, t, 0) == 0]),
+        _quadratic(
+            "half-spaces",
+            [(fp.mean(line) <= 0.0).named(name) for name, line in (("one", first), ("two", second))],
+            lambda w, t: [cp_line(w, t, 0) <= 0, cp_line(w, t, 1) <= 0],
+        ),
+        _quadratic(
+            "two-sided",
+            [
+                fp.mean(first).between(-0.2, 0.1).named("between"),
+                (abs(fp.mean(second)) <= 0.3).named("abs"),
+                (fp.mean(third) >= -0.1).named("at least"),
+            ],
+            lambda w, t: [
+                cp_line(w, t, 0) - 0.1 <= 0,
+                -0.2 - cp_line(w, t, 0) <= 0,
+                cp_line(w, t, 1) - 0.3 <= 0,
+                -cp_line(w, t, 1) - 0.3 <= 0,
+                -0.1 - cp_line(w, t, 2) <= 0,
+            ],
+        ),
+        _quadratic(
+            "norm limits",
+            [(fp.mean(ball) <= 0.0).named("ball")],
+            lambda w, t: [cp.sum_squares(w - 0.2 * t["a"][0, 0]) - 0.5 <= 0],
+        ),
+        _limited("local limit", fp.l2(0.05), lambda w: 0.05 * cp.sum_squares(w)),
+        _limited("inactive limit", fp.l2(0.0), lambda w: 0.0, LOOSE),
+        _limited("lasso", fp.l1(0.3), lambda w: 0.3 * cp.norm1(w), sparse=True),
+        _limited("box", fp.box(-0.5, 0.9), lambda w: 0.0, domain=lambda w: [w >= -0.5, w <= 0.9]),
+        _limited(
+            "l1 and box",
+            fp.l1(0.3) + fp.box(-0.5, 0.9),
+            lambda w: 0.3 * cp.norm1(w),
+            domain=lambda w: [w >= -0.5, w <= 0.9],
+            sparse=True,
+        ),
+        _limited(
+            "elastic net",
+            fp.l1(0.3) + fp.l2(0.1),
+            lambda w: 0.3 * cp.norm1(w) + 0.1 * cp.sum_squares(w),
+            sparse=True,
+        ),
+        _limited(
+            "group lasso",
+            fp.group(0.3, groups=GROUPS),
+            lambda w: 0.3 * sum(cp.norm2(w[list(g)]) for g in GROUPS),
+            sparse=True,
+        ),
+        _at_least(),
+        _redundant(),
+        _pooled_limit(),
+        _pooled_equality(),
+        _neyman_pearson("Neyman-Pearson", (40, 12, 22, 20), 0.3),
+        _server_rows(),
+        _server_norm(),
+        _single(),
+        _unequal(),
+        _everything(),
+    )
+}
