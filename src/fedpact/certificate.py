@@ -144,16 +144,12 @@ def _report(
     return ConstraintReport(constraint.name, constraint.bound, holders, told[0], told[1], told[2], told[3])
 
 
-def conflicting(certificate: Certificate) -> list[tuple[str, str, float, float]]:
-    """Constraints that pull against each other in an infeasible problem: (name, holder, value, share of the pull)."""
-    pulls = [
-        (r.name, holder, value, abs(mu))
-        for r in certificate.constraints
-        for holder, value, mu in zip(r.holders, r.values, r.multipliers, strict=True)
-    ]
-    total = math.fsum(p[3] for p in pulls) or 1.0
-    shares = [(name, holder, value, pull / total) for name, holder, value, pull in pulls]
-    return sorted((s for s in shares if s[3] > 0.01), key=lambda s: -s[3])
+def conflicting(certificate: Certificate) -> list[tuple[ConstraintReport, float]]:
+    """Constraints that pull against each other in an infeasible problem, with their share of the pull, strongest first."""
+    pulls = [(report, math.fsum(abs(mu) for mu in report.multipliers)) for report in certificate.constraints]
+    total = math.fsum(pull for _, pull in pulls) or 1.0
+    shares = [(report, pull / total) for report, pull in pulls if pull > 0.01 * total]
+    return sorted(shares, key=lambda share: -share[1])
 
 
 def rows_of(compiled: Compiled, scope: str) -> list[tuple[str, int]]:

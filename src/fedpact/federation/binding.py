@@ -1,5 +1,6 @@
 """A problem meets its parties: columns, labels and masks are checked, rows become arrays, parties become buckets."""
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
@@ -10,8 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedpact.federation.rows import Parties, split_rows
+from fedpact.federation.rows import Parties, checked_seed, split_rows
 from fedpact.federation.table import Table, as_table
+from fedpact.problem.columns import kind, numeric
 from fedpact.problem.expressions import Mean, Scope, Value
 from fedpact.problem.oracle import Compiled, Oracle, Program, Shape, compile_problem
 from fedpact.problem.regularizers import FlatRegularizer
@@ -54,7 +56,9 @@ def bind(
     if not isinstance(parties, Parties):
         parties = split_rows(parties)
     own = None if server is None else as_table(server)
-    params = _starting_point(problem, parties, start, seed)
+    if own is not None and not own.rows:
+        raise ValueError("the server's table holds no rows; give it some, or leave server= out")
+    params = _starting_point(problem, parties, start, checked_seed(seed))
     shape = Shape.of(params)
     compiled = compile_problem(problem, shape, len(parties))
     _no_server_rows(problem, own)
@@ -67,12 +71,14 @@ def bind(
         disclose = len(parties) * max(1, len(compiled.party.constraints)) <= DISCLOSED
     order = _buckets([h.table.rows for h in holders], exact=whole)
     oracles = tuple(
-        _stack(compiled.party, [holders[i].table for i in bucket], [weights[i] for i in bucket], columns, bucket, disclose)
+        _stack(
+            compiled.party, [holders[i].table for i in bucket], [weights[i] for i in bucket], columns, bucket, disclose
+        )
         for bucket in order
     )
     return Bound(
         oracles,
-        _server_oracle(problem, compiled.server, own, params, columns),
+        _server_oracle(problem, compiled.server, own, params, columns, holders[0]),
         problem.regularizer.flat(params),
         shape.ravel(params),
         order,
@@ -106,6 +112,7 @@ class _Recorder(Mapping[str, Any]):
         return self.rows[name]
 
     def __iter__(self) -> Iterator[str]:
+        self.seen.update(self.rows)
         return iter(self.rows)
 
     def __len__(self) -> int:
@@ -118,20 +125,30 @@ class _NoColumn(KeyError):
     def told(self, holder: _Holder) -> ValueError:
         (name,) = self.args
         there = holder.table.columns
-        why = "holds strings, which a model cannot read" if name in there else f"is missing: it has {', '.join(there)}"
-        return ValueError(f"column {name!r} of {holder.title} {why}")
+        if name in there:
+            return ValueError(
+                f"column {name!r} of {holder.title} holds {kind(holder.table[name])}; a model reads numbers"
+            )
+        return ValueError(f"column {name!r} of {holder.title} is missing: it has {', '.join(there)}")
+
+
+@contextlib.contextmanager
+def _blaming(function: str, holder: _Holder) -> Iterator[None]:
+    """An error inside a user's function names the function, and whose rows it was given."""
+    try:
+        yield
+    except _NoColumn as missing:
+        raise missing.told(holder) from None
+    except Exception as error:
+        what = "" if type(error) in (TypeError, ValueError) else f"{type(error).__name__}: "
+        why = str(error).partition("\n")[0]
+        traced = isinstance(error, jax.errors.JAXTypeError)
+        out = "; JAX compiles it, so write jnp for numpy and jnp.where for if" if traced else ""
+        raise ValueError(f"{function} fails on the rows of {holder.title}: {what}{why}{out}") from error
 
 
 def _arrays(table: Table, names: Any = None) -> dict[str, np.ndarray]:
-    """Numeric columns as JAX will see them: floats and matrices in float64, whole numbers and booleans as they are."""
-    out = {}
-    for name in table.columns if names is None else names:
-        column = table[name]
-        if column.dtype.kind == "f" or (column.ndim > 1 and column.dtype.kind in "biu"):
-            out[name] = np.asarray(column, np.float64)
-        elif column.dtype.kind in "biu":
-            out[name] = column
-    return out
+    return numeric({name: table[name] for name in (table.columns if names is None else names)})
 
 
 def _specs(table: Table) -> dict[str, jax.ShapeDtypeStruct]:
@@ -142,26 +159,35 @@ def _specs(table: Table) -> dict[str, jax.ShapeDtypeStruct]:
 def _starting_point(problem: Problem, parties: Parties, start: Any, seed: int) -> Any:
     model = problem.model
     name = parties.names[0]
-    if start is not None:
-        params = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), start)
-        if not jax.tree.leaves(params):
-            raise ValueError("start= holds no parameters")
-        if not all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(params)):
-            raise ValueError("start= holds NaN or infinite parameters")
+    params = None if start is None else _numbers(start, "start=")
     if model is None:
-        if start is None:
-            raise ValueError("the problem names no model, so the parameters' shape is unknown: give fp.solve(..., start=...)")
+        if params is None:
+            raise ValueError(
+                "the problem has no loss of a model, such as fp.logistic_loss(fp.linear()), so the parameters' shape "
+                "is unknown: give fp.solve(..., start=...)"
+            )
         return params
-    try:
+    with _blaming("the model's init", _Holder.of(name, parties[name])):
         fresh = model.init(jax.random.key(seed), _Recorder(_arrays(parties[name][:1]), set()))
-    except _NoColumn as missing:
-        raise missing.told(_Holder.of(name, parties[name])) from None
-    fresh = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), fresh)
-    if start is None:
+    fresh = _numbers(fresh, "the model's init")
+    if params is None:
         return fresh
     if Shape.of(params) != Shape.of(fresh):
         raise ValueError(f"start= has shapes {_shapes(params)}, the model {_shapes(fresh)}")
     return params
+
+
+def _numbers(params: Any, source: str) -> Any:
+    arrays = jax.tree.map(np.asarray, params)
+    leaves = jax.tree.leaves(arrays)
+    if not leaves:
+        raise ValueError(f"{source} holds no parameters")
+    for leaf in leaves:
+        if not (jnp.issubdtype(leaf.dtype, jnp.floating) or leaf.dtype.kind in "biu"):
+            raise TypeError(f"{source} holds {kind(leaf)} where parameters, a tree of real numbers, are wanted")
+        if not np.isfinite(leaf).all():
+            raise ValueError(f"{source} holds NaN or infinite parameters")
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), arrays)
 
 
 def _shapes(params: Any) -> str:
@@ -186,10 +212,8 @@ def _columns_read(program: Program, holder: _Holder) -> tuple[tuple[str, ...], b
     whole = False
     columns = tuple((name, spec.shape, spec.dtype) for name, spec in _specs(holder.table).items())
     for atom, scope in program.atoms:
-        try:
+        with _blaming(str(atom), holder):
             read, given = _traced(atom, program.shape, columns)
-        except _NoColumn as missing:
-            raise missing.told(holder) from None
         seen |= read
         if isinstance(atom, Value) and read:
             whole = True
@@ -198,12 +222,21 @@ def _columns_read(program: Program, holder: _Holder) -> tuple[tuple[str, ...], b
                     f"{atom} reads rows, so it has no value over all parties' rows together; write it as the mean of a "
                     "row-wise function: fp.mean(fn).pooled()"
                 )
-        wanted = (holder.table.rows,) if isinstance(atom, Mean) else ()
-        if getattr(given, "shape", None) != wanted or not jnp.issubdtype(given.dtype, jnp.number):
-            found = f"an array of shape {given.shape}" if hasattr(given, "shape") else type(given).__name__
-            should = "one number per row" if isinstance(atom, Mean) else "one number: take a sum, a mean, or one per entry"
-            raise ValueError(f"{atom} gives {found} on {holder.table.rows} rows; it should give {should}")
+        _check_number(atom, given, holder.table.rows)
     return tuple(sorted(seen)), whole
+
+
+def _check_number(atom: Mean | Value, given: Any, rows: int) -> None:
+    wanted = (rows,) if isinstance(atom, Mean) else ()
+    found, should = f"a {type(given).__name__}", "one number per row"
+    if isinstance(given, jax.ShapeDtypeStruct):
+        real = jnp.issubdtype(given.dtype, jnp.floating) or jnp.issubdtype(given.dtype, jnp.integer)
+        if given.shape == wanted and real:
+            return
+        found = f"an array of shape {given.shape}" if given.shape != wanted else f"{given.dtype}, which has no slope,"
+    if isinstance(atom, Value):
+        should = "one real number: take a sum or a mean, or state a constraint for each entry"
+    raise ValueError(f"{atom} gives {found} on {rows} rows; it should give {should}")
 
 
 @functools.lru_cache(maxsize=256)
@@ -220,7 +253,9 @@ def _check_columns(columns: tuple[str, ...], holders: list[_Holder]) -> None:
     for holder in holders:
         for name in columns:
             if name not in holder.table.columns:
-                raise ValueError(f"column {name!r} of {holder.title} is missing: it has {', '.join(holder.table.columns)}")
+                raise ValueError(
+                    f"column {name!r} of {holder.title} is missing: it has {', '.join(holder.table.columns)}"
+                )
             mine, theirs = holder.table[name], first.table[name]
             if mine.shape[1:] != theirs.shape[1:]:
                 raise ValueError(
@@ -228,7 +263,9 @@ def _check_columns(columns: tuple[str, ...], holders: list[_Holder]) -> None:
                     "all parties need the same"
                 )
             if (mine.dtype.kind in "biuf") != (theirs.dtype.kind in "biuf"):
-                raise ValueError(f"column {name!r} is {mine.dtype} at {holder.title} and {theirs.dtype} at {first.title}")
+                raise ValueError(
+                    f"column {name!r} is {mine.dtype} at {holder.title} and {theirs.dtype} at {first.title}"
+                )
             if mine.dtype.kind == "f" and not np.isfinite(mine).all():
                 nan, inf = int(np.isnan(mine).sum()), int(np.isinf(mine).sum())
                 raise ValueError(
@@ -253,8 +290,8 @@ def _check_labels(problem: Problem, holders: list[_Holder], params: Any, scopes:
                 count = int(np.isin(holder.table[loss.label], bad).sum())
                 told = ", ".join(map(str, bad[:5]))
                 raise ValueError(
-                    f"{holder.title}: column {loss.label!r} holds {told} in {count} rows, but {loss.name} expects "
-                    f"{expected}; recode the column or give labels=(negative, positive)"
+                    f"{holder.title}: column {loss.label!r} holds {told} in {count} rows, "
+                    f"but {loss.name} expects {expected}"
                 )
 
 
@@ -267,7 +304,10 @@ def _selected(atom: Mean, holder: _Holder) -> np.ndarray:
                 f"the mask {atom.where} reads column {name!r}, which is missing at {holder.title}: "
                 f"it has {', '.join(holder.table.columns)}"
             )
-    return atom.where(holder.table)
+    try:
+        return atom.where(holder.table)
+    except ValueError as error:
+        raise ValueError(f"the mask {atom.where} at {holder.title}: {error}") from None
 
 
 def _weights(compiled: Compiled, holders: list[_Holder]) -> list[np.ndarray]:
@@ -284,17 +324,20 @@ def _weights(compiled: Compiled, holders: list[_Holder]) -> list[np.ndarray]:
         for line, mask, count, holder in zip(lines, masks, counts, holders, strict=True):
             if not count:
                 raise ValueError(
-                    f"{atom}: the mask {atom.where} selects none of the {holder.table.rows} rows of {holder.title}, so its "
-                    "mean does not exist there; pool the expression with .pooled() or leave that party out"
+                    f"{atom}: the mask {atom.where} selects none of the {holder.table.rows} rows of {holder.title}, so "
+                    "its mean does not exist there; pool the expression with .pooled() or leave that party out"
                 )
             line.append(mask / count)
     return [np.stack(mine) if mine else np.zeros((0, h.table.rows)) for mine, h in zip(lines, holders, strict=True)]
 
 
-def _server_oracle(problem: Problem, program: Program, own: Table | None, params: Any, columns: tuple[str, ...]) -> Oracle:
+def _server_oracle(
+    problem: Problem, program: Program, own: Table | None, params: Any, shared: tuple[str, ...], party: _Holder
+) -> Oracle:
     weights, rows = np.zeros((0, 1)), {}
     if own is not None and program.atoms:
         holder = _Holder("the server", own)
+        _check_columns(tuple(name for name in shared if name in own.columns), [party, holder])
         columns, _ = _columns_read(program, holder)
         _check_columns(columns, [holder])
         _check_labels(problem, [holder], params, ("server",))
@@ -310,7 +353,7 @@ def _server_oracle(problem: Problem, program: Program, own: Table | None, params
     else:
         for atom, _ in program.atoms:
             try:
-                _traced(atom, program.shape, ())  # type: ignore[arg-type]
+                _check_number(atom, _traced(atom, program.shape, ())[1], 0)  # type: ignore[arg-type]
             except _NoColumn:
                 raise ValueError(f"{atom} reads the server's own rows, but fp.solve got no server=table") from None
     return Oracle(rows, jnp.asarray(weights), jnp.asarray(-1), program)
@@ -328,8 +371,8 @@ def _buckets(sizes: list[int], exact: bool) -> tuple[tuple[int, ...], ...]:
             buckets.append([party])
     if exact and len(buckets) > MOST_SIZES:
         raise ValueError(
-            f"the parties have {len(buckets)} different sizes and fp.value(fn) reads their tables whole, which compiles fn "
-            f"once per size (at most {MOST_SIZES}); write it as fp.mean of a row-wise function"
+            f"the parties have {len(buckets)} different sizes and fp.value(fn) reads their tables whole, which "
+            f"compiles fn once per size (at most {MOST_SIZES}); write it as fp.mean of a row-wise function"
         )
     if not exact:
         total = sum(sizes)

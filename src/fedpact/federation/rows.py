@@ -1,23 +1,30 @@
 """Rows split over parties."""
 
+import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from fedpact.federation.table import Table, as_table
+from fedpact.federation.table import Table, as_table, is_frame
 
 
 class Parties(Mapping[str, Table]):
     """Who holds which rows: party names and their tables, in order. `parties["north"]` is that party's table."""
 
-    def __init__(self, tables: Mapping[str, Table]):
+    def __init__(self, tables: Mapping[str, Any]):
+        if not isinstance(tables, Mapping):
+            raise TypeError(
+                f"fp.Parties takes a mapping of names to tables, not {type(tables).__name__}; see fp.split_rows"
+            )
         if not tables:
             raise ValueError("a federation needs at least one party; none was given")
-        for name, table in tables.items():
+        self._tables = {str(name): as_table(table) for name, table in tables.items()}
+        if len(self._tables) < len(tables):
+            raise ValueError(f"two parties have one name: {', '.join(map(repr, tables))}")
+        for name, table in self._tables.items():
             if table.rows == 0:
                 raise ValueError(f"party {name!r} holds no rows; leave it out or give it some")
-        self._tables = dict(tables)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -62,7 +69,11 @@ def split_rows(
     shares: relative sizes of the parties (default: equal; sizes differ by at most one row, per stratum if stratified).
     seed: of the shuffle before dealing.
     """
-    if isinstance(data, list | tuple) or (isinstance(data, Mapping) and not isinstance(data, Table) and _of_tables(data)):
+    if isinstance(data, list | tuple) or (
+        isinstance(data, Mapping) and not isinstance(data, Table) and _of_tables(data)
+    ):
+        if by is not None or stratify is not None or shares is not None:
+            raise ValueError("the tables are split already, one per party; by=, stratify= and shares= split one table")
         return _given(data, parties)
     table = as_table(data)
     if by is not None:
@@ -71,7 +82,7 @@ def split_rows(
         values = _column(table, by, "by")
         return Parties({str(v): table.take(values == v) for v in np.unique(values)})
     names = _names(parties)
-    order = np.random.default_rng(seed).permutation(table.rows)
+    order = np.random.default_rng(checked_seed(seed)).permutation(table.rows)
     strata = [order]
     if stratify is not None:
         values = _column(table, stratify, "stratify")[order]
@@ -89,11 +100,19 @@ def split_rows(
     return Parties({name: table.take(mine) for name, mine in zip(names, rows, strict=True)})
 
 
+def checked_seed(seed: int) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"seed={seed!r}: a whole number, at least 0")
+    return int(seed)
+
+
 def _names(parties: int | Sequence[str] | None) -> list[str]:
     if parties is None:
         raise ValueError("split_rows wants parties= (a count or names) or by= (a column)")
     if isinstance(parties, str):
         raise ValueError(f"parties={parties!r}: a list of names, a count, or by={parties!r} for a column")
+    if isinstance(parties, bool) or not isinstance(parties, int | np.integer | Sequence | np.ndarray):
+        raise TypeError(f"parties={parties!r}: a count, or a list of names")
     if isinstance(parties, int | np.integer):
         if parties < 1:
             raise ValueError(f"parties={parties}: a federation needs at least one party")
@@ -105,14 +124,20 @@ def _names(parties: int | Sequence[str] | None) -> list[str]:
 
 
 def _given(data: Any, parties: int | Sequence[str] | None) -> Parties:
-    tables = data if isinstance(data, Mapping) else dict(zip(_names(parties or max(len(data), 1)), data, strict=False))
-    if len(tables) != len(data):
-        raise ValueError(f"{len(data)} tables were given for {len(tables)} party names")
-    return Parties({str(name): as_table(table) for name, table in tables.items()})
+    if isinstance(data, Mapping):
+        if parties is not None:
+            raise ValueError("a mapping of tables names its parties; leave parties= out")
+        return Parties(data)
+    if not data:
+        return Parties({})
+    names = _names(len(data) if parties is None else parties)
+    if len(names) != len(data):
+        raise ValueError(f"{len(data)} tables were given for {len(names)} parties")
+    return Parties(dict(zip(names, data, strict=True)))
 
 
 def _of_tables(data: Mapping[str, Any]) -> bool:
-    return all(isinstance(v, Table | Mapping) or hasattr(v, "to_numpy") and hasattr(v, "columns") for v in data.values())
+    return all(isinstance(v, Mapping | str | pathlib.Path) or is_frame(v) for v in data.values())
 
 
 def _column(table: Table, name: str, role: str) -> np.ndarray:
@@ -120,12 +145,15 @@ def _column(table: Table, name: str, role: str) -> np.ndarray:
         raise ValueError(f"{role}={name!r}: no such column; there are {', '.join(table.columns)}")
     if table[name].ndim != 1:
         raise ValueError(f"{role}={name!r}: that column holds arrays, not one value per row")
+    missing = int(np.sum(table[name] != table[name]))
+    if missing:
+        raise ValueError(f"{role}={name!r}: {missing} rows have NaN there; fill them or drop those rows")
     return table[name]
 
 
 def _shares(shares: Sequence[float] | None, parties: int) -> np.ndarray:
-    given = np.ones(parties) if shares is None else np.asarray(shares, float)
-    if len(given) != parties or not np.all(given > 0) or not np.all(np.isfinite(given)):
+    given = np.ones(parties) if shares is None else np.asarray(shares)
+    if given.dtype.kind not in "iuf" or given.shape != (parties,) or not np.all((given > 0) & np.isfinite(given)):
         raise ValueError(f"shares={shares!r}: one positive number for each of the {parties} parties")
     return given / given.sum()
 

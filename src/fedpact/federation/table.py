@@ -1,10 +1,13 @@
 """Tables: named columns over the same rows."""
 
 import pathlib
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+
+from fedpact.problem.columns import kind
 
 
 class Table(Mapping[str, np.ndarray]):
@@ -15,12 +18,12 @@ class Table(Mapping[str, np.ndarray]):
 
     def __init__(self, columns: Mapping[str, Any] | None = None, /, **named: Any):
         self._columns: dict[str, np.ndarray] = {}
+        if columns is not None and not isinstance(columns, Mapping):
+            raise TypeError(
+                f"fp.Table takes a mapping of columns, or columns by name: Table(x=..., y=...), not {columns!r}"
+            )
         for name, values in {**(columns or {}), **named}.items():
-            array = np.array(values)
-            if array.dtype == object:
-                array = _plain(name, array)
-            if array.ndim == 0:
-                raise ValueError(f"column {name!r} is a single value; a column has one entry per row")
+            array = _plain(name, values)
             array.flags.writeable = False
             self._columns[str(name)] = array
         lengths = {name: len(column) for name, column in self._columns.items()}
@@ -33,6 +36,11 @@ class Table(Mapping[str, np.ndarray]):
     @classmethod
     def from_frame(cls, frame: Any, x: Iterable[str] | None = None) -> "Table":
         """From a pandas frame. `x` lists the frame's columns that together make the matrix column "x"."""
+        if not is_frame(frame):
+            raise TypeError(f"fp.Table.from_frame takes a pandas frame, not {type(frame).__name__}")
+        names = [str(name) for name in frame.columns]
+        if len(set(names)) < len(names):
+            raise ValueError(f"two columns of the frame have one name: {', '.join(names)}")
         return cls(_gathered({str(name): frame[name].to_numpy() for name in frame.columns}, x))
 
     @classmethod
@@ -45,12 +53,14 @@ class Table(Mapping[str, np.ndarray]):
             import pandas
         except ImportError:
             raise ImportError("reading files needs pandas and pyarrow: pip install 'fedpact[frames]'") from None
-        suffixes = "".join(path.suffixes[-2:])
-        if suffixes.endswith((".csv", ".csv.gz")):
-            return cls.from_frame(pandas.read_csv(path), x)
-        if suffixes.endswith((".parquet", ".pq")):
-            return cls.from_frame(pandas.read_parquet(path), x)
-        raise ValueError(f"{path.name}: fp.Table.read knows .csv, .csv.gz and .parquet")
+        if not path.name.lower().endswith((".csv", ".csv.gz", ".parquet", ".pq")):
+            raise ValueError(f"{path.name}: fp.Table.read knows .csv, .csv.gz and .parquet")
+        reader = pandas.read_parquet if path.suffix.lower() in (".parquet", ".pq") else pandas.read_csv
+        try:
+            frame = reader(path)
+        except (ValueError, OSError, EOFError, zlib.error) as error:
+            raise ValueError(f"{path} cannot be read: {error}") from error
+        return cls.from_frame(frame, x)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -62,7 +72,13 @@ class Table(Mapping[str, np.ndarray]):
 
     def take(self, which: Any) -> "Table":
         """The rows that a slice, an index array or a boolean array selects."""
-        return Table({name: column[which] for name, column in self._columns.items()})
+        try:
+            chosen = np.atleast_1d(np.arange(self.rows)[which])
+        except IndexError as error:
+            raise IndexError(f"rows are chosen by a slice, by places or by one boolean per row: {error}") from None
+        if chosen.ndim > 1:
+            raise IndexError(f"rows are chosen by a slice, by places or by one boolean per row, not by {which!r}")
+        return Table({name: column[chosen] for name, column in self._columns.items()})
 
     def with_columns(self, **named: Any) -> "Table":
         """A table with these columns added or replaced."""
@@ -70,7 +86,7 @@ class Table(Mapping[str, np.ndarray]):
 
     def __getitem__(self, key: Any) -> Any:
         if not isinstance(key, str):
-            return self.take(key if not isinstance(key, int) else [key])
+            return self.take(key)
         if key not in self._columns:
             raise KeyError(f"no column {key!r}; there are {', '.join(self._columns)}")
         return self._columns[key]
@@ -92,28 +108,54 @@ def as_table(thing: Any) -> Table:
         return thing
     if isinstance(thing, str | pathlib.Path):
         return Table.read(thing)
-    if hasattr(thing, "columns") and hasattr(thing, "to_numpy"):
+    if is_frame(thing):
         return Table.from_frame(thing)
     if isinstance(thing, Mapping):
         return Table(thing)
-    raise TypeError(f"a table is a fp.Table, a mapping of columns, a pandas frame or a file, not {type(thing).__name__}")
+    raise TypeError(
+        f"a table is a fp.Table, a mapping of columns, a pandas frame or a file, not {type(thing).__name__}"
+    )
 
 
-def _plain(name: str, array: np.ndarray) -> np.ndarray:
-    kinds = {type(v) for v in array.ravel().tolist()}
-    if kinds <= {str}:
-        return array.astype(str)
-    if kinds <= {int, float, bool}:
-        return array.astype(float)
-    raise ValueError(f"column {name!r} mixes {', '.join(sorted(k.__name__ for k in kinds))}; make it numbers or strings")
+def is_frame(thing: Any) -> bool:
+    return hasattr(thing, "columns") and hasattr(thing, "to_numpy")
+
+
+def _plain(name: str, values: Any) -> np.ndarray:
+    """One entry per row, of numbers or strings."""
+    if isinstance(values, Mapping):
+        raise ValueError(f"column {name!r} is a {type(values).__name__}; a column is an array with one entry per row")
+    try:
+        array = np.array(values)
+    except ValueError as error:
+        raise ValueError(f"column {name!r} is no array: {error}") from None
+    if array.dtype.kind == "U" and not isinstance(values, np.ndarray):
+        array = np.array(values, object)  # numpy would turn the numbers of a mixed list into words
+    if array.dtype == object:
+        kinds = {type(v.item() if isinstance(v, np.generic) else v) for v in array.ravel().tolist()}
+        if not (kinds <= {str} or kinds <= {int, float, bool}):
+            told = ", ".join(sorted(k.__name__ for k in kinds))
+            raise ValueError(f"column {name!r} holds {told}; make it numbers or strings, with no entry missing")
+        array = array.astype(str if kinds <= {str} else float)
+    if array.ndim == 0:
+        raise ValueError(f"column {name!r} is a single value; a column has one entry per row")
+    return array
 
 
 def _gathered(columns: dict[str, np.ndarray], x: Iterable[str] | None) -> dict[str, np.ndarray]:
     if x is None:
         return columns
-    names = list(x)
+    names = [x] if isinstance(x, str) else list(x)
     missing = [name for name in names if name not in columns]
     if missing:
         raise ValueError(f"no column {missing[0]!r} to gather into 'x'; there are {', '.join(columns)}")
-    matrix = np.stack([np.asarray(columns[name], float) for name in names], axis=1)
+    if not names or ("x" in columns and "x" not in names):
+        raise ValueError(
+            "x= lists the columns that make the matrix 'x': at least one, and the column 'x' if there is one"
+        )
+    parts = {name: _plain(name, columns[name]) for name in names}
+    for name, part in parts.items():
+        if part.dtype.kind not in "biuf":
+            raise ValueError(f"column {name!r} holds {kind(part)}, which cannot be gathered into the matrix 'x'")
+    matrix = np.stack([np.asarray(part, float) for part in parts.values()], axis=1)
     return {"x": matrix, **{name: column for name, column in columns.items() if name not in names}}

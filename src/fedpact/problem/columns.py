@@ -21,10 +21,10 @@ class Mask:
     def __call__(self, rows: Mapping[str, Any]) -> np.ndarray:
         if self.symbol in COMPARISONS:
             column, bound = self.parts
-            return np.asarray(COMPARISONS[self.symbol](np.asarray(rows[column]), bound), bool)
+            return COMPARISONS[self.symbol](_comparable(rows, column, (bound,)), bound)
         if self.symbol == "in":
             column, members = self.parts
-            return np.isin(np.asarray(rows[column]), list(members))
+            return np.isin(_comparable(rows, column, members), members)
         if self.symbol == "not":
             return ~self.parts[0](rows)
         left, right = self.parts
@@ -96,6 +96,8 @@ class Column:
 
     def isin(self, members: Iterable[Any]) -> Mask:
         """Rows whose value is one of `members`."""
+        if isinstance(members, str) or not isinstance(members, Iterable):
+            raise TypeError(f"isin takes a list of values, such as [{members!r}], not {members!r}")
         return Mask("in", (self.name, tuple(_scalar(m) for m in members)))
 
     def _compare(self, symbol: str, bound: Any) -> Mask:
@@ -115,8 +117,37 @@ def col(name: str) -> Column:
 def _scalar(bound: Any) -> Any:
     bound = bound.item() if isinstance(bound, np.generic) else bound
     if not isinstance(bound, str | int | float | bool):
-        raise TypeError(f"a column is compared with one number or one string, not with {bound!r}; see also .isin([...])")
+        raise TypeError(
+            f"a column is compared with one number or one string, not with {bound!r}; see also .isin([...])"
+        )
+    if bound != bound:
+        raise ValueError("a column is compared with NaN, which equals nothing; fill missing values first")
     return bound
+
+
+def numeric(rows: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The columns a model can read: floats and matrices in float64, whole numbers and booleans as they are."""
+    arrays = {name: np.asarray(rows[name]) for name in rows}
+    return {
+        name: a.astype(np.float64) if a.dtype.kind == "f" or a.ndim > 1 else a
+        for name, a in arrays.items()
+        if a.dtype.kind in "biuf"
+    }
+
+
+def _comparable(rows: Mapping[str, Any], name: str, bounds: tuple[Any, ...]) -> np.ndarray:
+    values = np.asarray(rows[name])
+    if values.ndim != 1:
+        raise ValueError(f"column {name!r} holds arrays; a mask compares one value per row")
+    for bound in bounds:
+        if values.size and values.dtype.kind not in ("U" if isinstance(bound, str) else "biuf"):
+            raise ValueError(f"column {name!r} holds {kind(values)}, which cannot be compared with {bound!r}")
+    return values
+
+
+def kind(column: np.ndarray) -> str:
+    """What a column holds, in words."""
+    return {"U": "strings", **dict.fromkeys("biuf", "numbers")}.get(column.dtype.kind, str(column.dtype))
 
 
 def _mask(other: Any) -> Mask:

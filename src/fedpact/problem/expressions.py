@@ -19,6 +19,7 @@ import jax
 
 from fedpact.problem.columns import Mask
 from fedpact.problem.constraints import Constraint
+from fedpact.problem.losses import Loss
 
 Scope = Literal["party", "pooled", "server"]
 RowFunction = Callable[[Any, Mapping[str, jax.Array]], jax.Array]
@@ -75,6 +76,7 @@ class Expression:
 
     terms: tuple[Term, ...]
     constant: float = 0.0
+    __array_ufunc__ = None  # numpy leaves `array * expression` to us, who say what is wrong with it
 
     def pooled(self) -> "Expression":
         """Take every mean over the union of all parties' rows: one number for the federation."""
@@ -152,6 +154,8 @@ class Expression:
         return self * -1.0
 
     def __sub__(self, other: "Expression | float") -> "Expression":
+        if not isinstance(other, Expression):
+            other = _number(other, "what is subtracted from an expression")
         return self + -other
 
     def __rsub__(self, other: float) -> "Expression":
@@ -203,6 +207,7 @@ def mean(function: RowFunction, where: Mask | None = None) -> Expression:
     """The mean of `function(params, rows) -> (rows,)` over the rows that `where` selects (default: all)."""
     if not callable(function):
         raise TypeError(f"fp.mean takes a row-wise function such as fp.logistic_loss(model), not {function!r}")
+    _check_hash(function)
     if where is not None and not isinstance(where, Mask):
         raise TypeError(f'where= takes a mask such as fp.col("y") == 1, not {where!r}')
     return Expression((Term(1.0, Mean(function, where)),))
@@ -212,6 +217,9 @@ def value(function: Callable[[Any, Any], jax.Array]) -> Expression:
     """The number `function(params, rows)`. A function that never reads `rows` may be pooled; else use `fp.mean`."""
     if not callable(function):
         raise TypeError(f"fp.value takes a function (params, rows) -> number, not {function!r}")
+    if isinstance(function, Loss):
+        raise TypeError(f"{function.name} gives one number per row; take its mean: fp.mean(loss)")
+    _check_hash(function)
     return Expression((Term(1.0, Value(function)),))
 
 
@@ -229,6 +237,16 @@ def as_expression(thing: Any) -> Expression:
 def name_of(function: Any) -> str:
     """A function's name as a reader would know it."""
     return str(getattr(function, "name", None) or getattr(function, "__name__", None) or type(function).__name__)
+
+
+def _check_hash(function: Any) -> None:
+    try:
+        hash(function)
+    except TypeError:
+        raise TypeError(
+            f"{name_of(function)} cannot be hashed, so its compiled program could not be found again; wrap it in a "
+            "function: lambda params, rows: fn(params, rows)"
+        ) from None
 
 
 def _number(thing: Any, what: str) -> float:

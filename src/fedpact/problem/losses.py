@@ -1,19 +1,22 @@
 """Row-wise losses: `loss(params, rows) -> (rows,)`, to be averaged by `fp.mean`."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import math
+import numbers
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedpact.problem.columns import numeric
 from fedpact.problem.models import Model
 
 
 @dataclasses.dataclass(frozen=True)
 class Loss:
-    """formula(scores, labels) on the scores of a model. `labels` lists what the label column may hold, None: anything."""
+    """formula(scores, labels) on the scores of a model. `labels`: what the label column may hold, None for anything."""
 
     name: str
     model: Model
@@ -21,12 +24,30 @@ class Loss:
     formula: Callable[[jax.Array, jax.Array], jax.Array]
     labels: tuple[float, ...] | None = None
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.model, Model):
+            raise TypeError(f"{self.name} takes a model such as fp.linear(), not a {type(self.model).__name__}")
+        if not isinstance(self.label, str):
+            raise TypeError(f"{self.name}(label={self.label!r}): the name of a column")
+
     def __call__(self, params: Any, rows: Mapping[str, Any]) -> jax.Array:
         if _traced(params, rows):
-            return self.formula(self.model.apply(params, rows), rows[self.label])
+            return self._per_row(params, rows)
         with jax.enable_x64(True):  # outside a run: the user's own numbers, in the precision they were certified in
-            rows = {name: jnp.asarray(rows[name]) for name in rows if np.asarray(rows[name]).dtype.kind in "biuf"}
-            return self.formula(self.model.apply(jax.tree.map(jnp.asarray, params), rows), rows[self.label])
+            arrays = {name: jnp.asarray(column) for name, column in numeric(rows).items()}
+            try:
+                return self._per_row(jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), params), arrays)
+            except KeyError as error:
+                there = ", ".join(map(str, arrays))
+                raise KeyError(f"{self.name} reads {error}, but the columns of numbers are {there}") from None
+
+    def _per_row(self, params: Any, rows: Mapping[str, Any]) -> jax.Array:
+        scores, labels = self.model.apply(params, rows), jnp.asarray(rows[self.label])
+        if scores.shape[:1] != labels.shape[:1]:
+            raise ValueError(
+                f"{self.name}: the model gives scores of shape {scores.shape} on {len(labels)} rows, not one per row"
+            )
+        return self.formula(scores, labels)
 
     def curvature(self, params: Any, rows: Mapping[str, Any], weights: jax.Array) -> jax.Array | None:
         """∇² Σ_r weights_r loss_r over flat parameters by one product of matrices; None where scores are not linear.
@@ -47,11 +68,13 @@ class Loss:
         """Labels that this loss has no meaning for, and in words what it expects."""
         found = np.unique(labels)
         if self.labels is not None:
-            return [v for v in found.tolist() if v not in self.labels], f"one of {', '.join(map(str, self.labels))}"
-        if self.name == "softmax_loss":
+            one_of = ", ".join(map(str, self.labels))
+            expected = f"one of {one_of}; recode the column or give labels=(negative, positive)"
+            return [v for v in found.tolist() if v not in self.labels], expected
+        if self.formula is _softmax:
             classes = scores.shape[-1]
-            bad = [v for v in found.tolist() if v not in range(classes)]
-            return bad, f"a whole number from 0 to {classes - 1}"
+            expected = f"a whole number from 0 to {classes - 1}; recode the column or give the model more outputs"
+            return [v for v in found.tolist() if v not in range(classes)], expected
         return [], "a number"
 
 
@@ -65,8 +88,8 @@ def smoothed_hinge_loss(
     model: Model, label: str = "y", labels: tuple[float, float] = (0, 1), width: float = 1.0
 ) -> Loss:
     """The hinge max(0, 1 - s·score) with its corner rounded over a margin of `width` (> 0)."""
-    if not width > 0:
-        raise ValueError(f"smoothed_hinge_loss(width={width}): the rounding has a positive width")
+    if not (isinstance(width, numbers.Real) and 0 < width < math.inf):
+        raise ValueError(f"smoothed_hinge_loss(width={width!r}): the rounding has a positive width")
     negative, positive = _pair(labels)
     return Loss("smoothed_hinge_loss", model, label, _Hinge(positive, float(width)), (negative, positive))
 
@@ -93,7 +116,7 @@ class _Logistic:
     positive: float
 
     def __call__(self, scores: jax.Array, labels: jax.Array) -> jax.Array:
-        return jax.nn.softplus(jnp.where(labels == self.positive, -scores, scores))
+        return jax.nn.softplus(-_margins(scores, labels, self.positive))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,25 +125,41 @@ class _Hinge:
     width: float
 
     def __call__(self, scores: jax.Array, labels: jax.Array) -> jax.Array:
-        short = 1.0 - jnp.where(labels == self.positive, scores, -scores)
+        short = 1.0 - _margins(scores, labels, self.positive)
         rounded = jnp.clip(short, 0.0, self.width) ** 2 / (2 * self.width)
         return rounded + jnp.maximum(short - self.width, 0.0)
 
 
+def _margins(scores: jax.Array, labels: jax.Array, positive: float) -> jax.Array:
+    """s·score, s = ±1."""
+    if scores.shape != labels.shape:
+        raise ValueError(f"{_shapes(scores, labels)}; both should have one entry a row: use a model without outputs=")
+    return jnp.where(labels.astype(scores.dtype) == float(positive), scores, -scores)
+
+
 def _softmax(scores: jax.Array, labels: jax.Array) -> jax.Array:
+    if scores.ndim != 2 or labels.ndim != 1:
+        raise ValueError(f"{_shapes(scores, labels)}; a row should have one score per class: use a model with outputs=")
     picked = jnp.take_along_axis(scores, labels.astype(jnp.int32)[:, None], axis=1)[:, 0]
     return jax.nn.logsumexp(scores, axis=1) - picked
 
 
 def _squared(scores: jax.Array, labels: jax.Array) -> jax.Array:
-    gap = (scores - labels) ** 2
+    if scores.shape != labels.shape:
+        raise ValueError(f"{_shapes(scores, labels)}; they should be alike: choose the model's outputs= to fit")
+    gap = (scores - labels.astype(scores.dtype)) ** 2
     return 0.5 * (gap if gap.ndim == 1 else gap.reshape(gap.shape[0], -1).sum(1))
 
 
+def _shapes(scores: jax.Array, labels: jax.Array) -> str:
+    return f"the scores have shape {scores.shape}, the labels {labels.shape}"
+
+
 def _pair(labels: tuple[float, float]) -> tuple[float, float]:
-    if len(labels) != 2 or labels[0] == labels[1]:
-        raise ValueError(f"labels={labels!r}: two different values, the negative one first")
-    return labels
+    pair = tuple(labels) if isinstance(labels, Iterable) else ()
+    if len(pair) != 2 or not all(isinstance(v, numbers.Real) for v in pair) or pair[0] == pair[1]:
+        raise ValueError(f"labels={labels!r}: two different numbers, the negative one first; recode strings to 0 and 1")
+    return pair
 
 
 def _traced(*trees: Any) -> bool:

@@ -6,12 +6,13 @@
 import abc
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 Rows = Mapping[str, Any]
 
@@ -48,13 +49,13 @@ class Linear(Model):
         return params | ({"b": jnp.zeros(outputs)} if self.bias else {})
 
     def apply(self, params: dict[str, jax.Array], rows: Rows) -> jax.Array:
-        scores = _flat(rows[self.inputs]) @ params["w"]
+        scores = _flat(rows[self.inputs], params["w"]) @ params["w"]
         return scores + params["b"] if self.bias else scores
 
     def score_gram(self, rows: Rows, weights: jax.Array) -> jax.Array | None:
         if self.outputs is not None:
             return None
-        x = _flat(rows[self.inputs])
+        x = _flat(rows[self.inputs], weights)
         weighted = weights[:, None] * x
         gram = x.T @ weighted
         if not self.bias:
@@ -86,7 +87,7 @@ class Mlp(Model):
         return params
 
     def apply(self, params: dict[str, jax.Array], rows: Rows) -> jax.Array:
-        signal = _flat(rows[self.inputs])
+        signal = _flat(rows[self.inputs], params["w1"])
         last = len(self.widths) - 1
         for layer in range(1, last + 1):
             signal = signal @ params[f"w{layer}"]
@@ -125,9 +126,7 @@ class EquinoxModel(Model):
 
     def module(self, params: Any) -> Any:
         """The module with these parameters, to be called on one row."""
-        skeleton = eqx.filter_eval_shape(self.make, jax.random.key(0))
-        is_parameter = jax.tree.map(lambda leaf: eqx.is_inexact_array_like(leaf), skeleton)
-        return eqx.combine(params, eqx.filter(skeleton, is_parameter, inverse=True))
+        return eqx.combine(params, eqx.filter(self.make(jax.random.key(0)), eqx.is_inexact_array, inverse=True))
 
     def apply(self, params: Any, rows: Rows) -> jax.Array:
         scores = jax.vmap(self.module(params))(rows[self.inputs])
@@ -136,30 +135,43 @@ class EquinoxModel(Model):
 
 def linear(bias: bool = False, outputs: int | None = None, inputs: str = "x") -> Linear:
     """A linear model on column `inputs`: parameters `w` (features,) or (features, outputs), and `b` with `bias`."""
-    if outputs is not None and outputs < 1:
-        raise ValueError(f"fp.linear(outputs={outputs}): at least one output, or None for one score per row")
-    return Linear(bias, outputs, inputs)
+    if outputs is not None and not _whole(outputs):
+        raise ValueError(f"fp.linear(outputs={outputs!r}): at least one output, or None for one score per row")
+    if not isinstance(bias, bool):
+        raise TypeError(f"fp.linear(bias={bias!r}): True or False; how many features there are is read from the data")
+    return Linear(bias, outputs, _name(inputs))
 
 
 def mlp(
-    widths: Sequence[int], activation: Callable[[jax.Array], jax.Array] = jax.nn.tanh, bias: bool = True, inputs: str = "x"
+    widths: Sequence[int],
+    activation: Callable[[jax.Array], jax.Array] = jax.nn.tanh,
+    bias: bool = True,
+    inputs: str = "x",
 ) -> Mlp:
     """A fully connected network of these layer widths, input first: `fp.mlp([64, 32, 10])`. Default activation tanh."""
-    if len(widths) < 2 or any(int(width) != width or width < 1 for width in widths):
-        raise ValueError(f"fp.mlp({list(widths)}): widths are at least two positive whole numbers, input first")
-    return Mlp(tuple(int(width) for width in widths), activation, bias, inputs)
+    layers = tuple(widths) if isinstance(widths, Iterable) else ()
+    if len(layers) < 2 or not all(_whole(width) for width in layers):
+        raise ValueError(f"fp.mlp({widths!r}): widths are at least two positive whole numbers, input first")
+    if not callable(activation):
+        raise TypeError(f"fp.mlp(activation={activation!r}): a function such as jax.nn.tanh")
+    return Mlp(tuple(int(width) for width in layers), activation, bool(bias), _name(inputs))
 
 
 def model(
     init: Callable[[jax.Array, int], Any], apply: Callable[[Any, jax.Array], jax.Array], inputs: str = "x"
 ) -> FunctionModel:
     """Any model: `init(key, features) -> params` (a tree of arrays), `apply(params, x) -> scores`, one per row of x."""
-    return FunctionModel(init, apply, inputs)
+    for name, function in (("init", init), ("apply", apply)):
+        if not callable(function):
+            raise TypeError(f"fp.model({name}={function!r}): a function is wanted")
+    return FunctionModel(init, apply, _name(inputs))
 
 
 def equinox_model(make: Callable[[jax.Array], Any], inputs: str = "x") -> EquinoxModel:
     """An Equinox module as a model: `fp.equinox_model(lambda key: eqx.nn.MLP(4, "scalar", 8, 2, key=key))`."""
-    return EquinoxModel(make, inputs)
+    if not callable(make) or isinstance(make, eqx.Module):
+        raise TypeError(f"fp.equinox_model takes a function of a key that makes a module, not a {type(make).__name__}")
+    return EquinoxModel(make, _name(inputs))
 
 
 def squared_norm(params: Any, rows: Any = None) -> jax.Array:
@@ -168,10 +180,20 @@ def squared_norm(params: Any, rows: Any = None) -> jax.Array:
     return sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(params)), jnp.zeros(()))
 
 
-def _flat(column: Any) -> jax.Array:
-    column = jnp.asarray(column)
+def _flat(column: Any, weights: jax.Array) -> jax.Array:
+    column = jnp.asarray(column, weights.dtype)
     return column.reshape(column.shape[0], -1)
 
 
 def _width(column: Any) -> int:
     return math.prod(column.shape[1:])
+
+
+def _whole(number: Any) -> bool:
+    return isinstance(number, int | np.integer) and not isinstance(number, bool) and bool(number >= 1)
+
+
+def _name(inputs: Any) -> str:
+    if not isinstance(inputs, str):
+        raise TypeError(f"inputs={inputs!r}: the name of a column")
+    return inputs

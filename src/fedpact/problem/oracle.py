@@ -99,13 +99,13 @@ class Program:
                 values.append(jnp.asarray(atom.function(params, rows), w.dtype))
                 continue
             if atom.function not in per_row:
-                per_row[atom.function] = atom.function(params, rows)
+                per_row[atom.function] = jnp.asarray(atom.function(params, rows), w.dtype)
             values.append(weights[line] @ per_row[atom.function])
             line += 1
         return jnp.stack(values) if values else jnp.zeros(0, w.dtype)
 
     def curvature(self, w: jax.Array, rows: Any, weights: jax.Array, pull: jax.Array) -> jax.Array:
-        """∇²_w of pullᵀ atoms(w): losses of linear scores by one product of matrices, everything else by derivatives."""
+        """∇²_w of pullᵀ atoms(w): losses of linear scores by one product of matrices, the rest by derivatives."""
         params = self.shape.unravel(w)
         per_row: dict[Loss, jax.Array] = {}
         rest: list[int] = []
@@ -123,7 +123,9 @@ class Program:
         for loss, of_rows in per_row.items():
             part = loss.curvature(params, rows, of_rows)
             if part is None:
-                rest += [i for i, (atom, _) in enumerate(self.atoms) if atom.function is loss]
+                rest += [
+                    i for i, (atom, _) in enumerate(self.atoms) if isinstance(atom, Mean) and atom.function == loss
+                ]
             else:
                 total = total + part
         if rest:

@@ -7,7 +7,9 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+import numbers
+import operator
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import equinox as eqx
@@ -59,6 +61,8 @@ class Regularizer:
             else:
                 group, groups = _group_numbers(params, part)
                 weight = part.numbers[0]
+        if np.any(lower > upper):
+            raise ValueError("the boxes of the regulariser have no point in common; widen one or leave it out")
         bent: Literal["none", "coordinates", "groups"] = "none"
         if groups:
             bent = "groups"
@@ -97,7 +101,7 @@ class FlatRegularizer(eqx.Module):
         return self.smooth(w) + self.bend(w)
 
     def prox(self, w: jax.Array, step: jax.Array | float) -> jax.Array:
-        """argmin_v ‖v − w‖²/2 + step · bend(v), inside the box; `step` may be one number per coordinate if not grouped."""
+        """argmin_v ‖v − w‖²/2 + step · bend(v), inside the box; `step`: one number, or (not grouped) one each."""
         if self.bent == "none":
             return w
         if self.bent == "coordinates":
@@ -147,7 +151,7 @@ class FlatRegularizer(eqx.Module):
 
     def _norms(self, w: jax.Array) -> jax.Array:
         squares = jax.ops.segment_sum(jnp.where(self.group >= 0, w**2, 0.0), self.group, self.groups)
-        return jnp.sqrt(jnp.where(squares > 0, squares, 1.0)) * (squares > 0)
+        return jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1.0)), 0.0)
 
 
 def l2(weight: float, on: str | Sequence[str] | None = None) -> Regularizer:
@@ -162,29 +166,44 @@ def l1(weight: float, on: str | Sequence[str] | None = None) -> Regularizer:
 
 def box(lower: float = -math.inf, upper: float = math.inf, on: str | Sequence[str] | None = None) -> Regularizer:
     """lower <= w <= upper for every entry."""
-    if not lower < upper:
-        raise ValueError(f"fp.box({lower}, {upper}): the lower bound must be below the upper one")
+    if not (_real(lower) and _real(upper) and lower < upper):
+        raise ValueError(f"fp.box({lower!r}, {upper!r}): two numbers, the lower bound below the upper one")
     return Regularizer((Part("box", (float(lower), float(upper)), _names(on)),))
 
 
 def group(weight: float, groups: Sequence[Sequence[int]] | None = None, on: str = "w") -> Regularizer:
     """weight · Σ_g ‖w_g‖₂; a group lists rows (features) of the parameter `on`; default: each feature is a group."""
-    listed = None if groups is None else tuple(tuple(int(i) for i in g) for g in groups)
-    if listed is not None:
+    listed = None
+    if groups is not None:
+        try:
+            listed = tuple(tuple(operator.index(i) for i in g) for g in groups)
+        except TypeError:
+            raise TypeError(f"fp.group(groups={groups!r}): lists of features, such as [[0, 1], [2]]") from None
         members = [i for g in listed for i in g]
-        if len(members) != len(set(members)) or not all(listed):
+        if not members or len(members) != len(set(members)) or not all(listed):
             raise ValueError("fp.group: every group has at least one feature, and no feature is in two groups")
+    if not isinstance(on, str):
+        raise TypeError(f"fp.group(on={on!r}): the name of one parameter")
     return Regularizer((Part("group", (_weight(weight, "group"),), (on,), listed),))
 
 
+def _real(number: Any) -> bool:
+    return isinstance(number, numbers.Real) and not isinstance(number, bool)
+
+
 def _weight(weight: float, name: str) -> float:
-    if not (isinstance(weight, int | float) and math.isfinite(weight) and weight >= 0):
+    if not (_real(weight) and 0 <= weight < math.inf):
         raise ValueError(f"fp.{name}({weight!r}): the weight must be a finite number >= 0")
     return float(weight)
 
 
 def _names(on: str | Sequence[str] | None) -> tuple[str, ...] | None:
-    return (on,) if isinstance(on, str) else None if on is None else tuple(on)
+    if on is None or isinstance(on, str):
+        return None if on is None else (on,)
+    names = tuple(on) if isinstance(on, Iterable) else ()
+    if not names or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"on={on!r}: names of parameters, such as 'w' or ['w', 'b']; None for all")
+    return names
 
 
 def _leaf_names(params: Any) -> list[tuple[str, Any]]:
@@ -203,14 +222,18 @@ def _selection(params: Any, on: tuple[str, ...] | None) -> np.ndarray:
 
 def _group_numbers(params: Any, part: Part) -> tuple[np.ndarray, int]:
     chosen = _selection(params, part.on)
-    (leaf,) = [leaf for name, leaf in _leaf_names(params) if name in (part.on or ())][:1]
+    (on,) = part.on or ("",)
+    leaf, *others = [leaf for name, leaf in _leaf_names(params) if name == on]
+    if others or not np.ndim(leaf):
+        found = f"{1 + len(others)} parameters" if others else "a single number"
+        raise ValueError(f"fp.group is on {on!r}, which is {found}; it takes one array, with a row for each feature")
     features = np.shape(leaf)[0]
     listed = part.groups or tuple((i,) for i in range(features))
     of_feature = np.full(features, -1)
     for number, members in enumerate(listed):
         for feature in members:
             if not 0 <= feature < features:
-                raise ValueError(f"fp.group names feature {feature}, but {part.on[0] if part.on else ''!r} has {features}")
+                raise ValueError(f"fp.group names feature {feature}, but {on!r} has {features}")
             of_feature[feature] = number
     numbers = np.full(chosen.size, -1)
     numbers[chosen] = np.repeat(of_feature, np.size(leaf) // features)

@@ -50,7 +50,10 @@ class Problem:
 
     def __str__(self) -> str:
         lines = [f"minimise {self.objective}{' + h' if self.regularizer.parts else ''}"]
-        lines += [f"    s.t. {c.name}: {c} ({c.scope})" if c.given_name else f"    s.t. {c} ({c.scope})" for c in self.constraints]
+        lines += [
+            f"    s.t. {c.name}: {c} ({c.scope})" if c.given_name else f"    s.t. {c} ({c.scope})"
+            for c in self.constraints
+        ]
         return "\n".join(lines)
 
 
@@ -67,12 +70,14 @@ def minimize(
     """
     if isinstance(subject_to, Constraint):
         subject_to = [subject_to]
+    if not isinstance(subject_to, Iterable):
+        raise TypeError(f"subject_to= takes a list of constraints such as [fp.mean(loss) <= 0.2], not {subject_to!r}")
     constraints = []
     taken: set[str] = set()
     for place, constraint in enumerate(subject_to, start=1):
         if not isinstance(constraint, Constraint):
             raise TypeError(
-                f"subject_to[{place - 1}] is {constraint!r}, not a constraint; write fp.mean(loss) <= 0.2, with a number"
+                f"subject_to[{place - 1}] is {constraint!r}, not a constraint; write fp.mean(loss) <= 0.2, say"
             )
         constraint.inequalities()  # an abs on the wrong side is told here, where it was written
         _ = constraint.scope
@@ -86,5 +91,7 @@ def minimize(
         raise TypeError(f"regularizer= takes fp.l1, fp.l2, fp.box or fp.group, not {regularizer!r}")
     goal = as_expression(objective)
     if any(isinstance(term.atom, Abs) for term in goal.terms):
-        raise ValueError(f"the objective {goal} has a corner at abs(...); bound the absolute value by a constraint instead")
+        raise ValueError(
+            f"the objective {goal} has a corner at abs(...); bound the absolute value by a constraint instead"
+        )
     return Problem(goal, tuple(constraints), regularizer or Regularizer())

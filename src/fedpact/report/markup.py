@@ -11,7 +11,7 @@ UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u206
 
 
 def text(words: object) -> str:
-    """Any words, safe in HTML text and attributes; control characters and what turns the reading order are shown as �."""
+    """Any words, safe in HTML text and attributes; what cannot be printed or turns the reading order becomes �."""
     return html.escape(UNPRINTABLE.sub("\ufffd", str(words)))
 
 

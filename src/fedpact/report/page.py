@@ -23,6 +23,7 @@ from fedpact.report.tables import certificate_gauges, constraint_tables
 
 MOST_POINTS = 40_000  # of all drawings together
 MOST_DRAWN = 24  # constraints
+TOGETHER = 4  # plots of constraints that need no two headings
 FIRST_DRAWN = 6  # before the rest is folded
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -49,9 +50,9 @@ def write_page(
     """Write the report of a run to `path` and return it; an interrupted write leaves what was there before.
 
     problem: as stated. status, message: the word and the sentence. summary: key figures in words; "tolerance" is read.
-    history: columns over the rounds; round, objective, violation, stationarity, bytes_up, bytes_down, and, where they are
-        there, constraints and multipliers (rounds, parties, scalar rows), server_multipliers, pooled_multipliers, beta,
-        residual and tau.
+    history: columns over the rounds; round, objective, violation, stationarity, bytes_up, bytes_down, and, where they
+        are there, constraints and multipliers (rounds, parties, scalar rows), server_multipliers, pooled_multipliers,
+        beta, residual and tau.
     """
     path = pathlib.Path(path)
     page = _Page(problem, status, message, summary, certificate, history, parties).html()
@@ -127,11 +128,11 @@ class _Page:
 """
 
     def _certificate(self) -> str:
-        allowed = "" if self.tolerance is None else f" The upright line is the tolerance, {markup.number(self.tolerance)}."
+        told = "" if self.tolerance is None else f" The upright line is the tolerance, {markup.number(self.tolerance)}."
         return (
-            "<p>Measured after the run by one more exchange with the parties, from the answer and its multipliers alone, "
-            "whatever the method said. All three numbers are 0 at an exact optimum, and in the units of the problem's own "
-            f"objective and constraints.{allowed} The scale is logarithmic.</p>"
+            "<p>Measured after the run by one more exchange with the parties, from the answer and its multipliers "
+            "alone, whatever the method said. All three numbers are 0 at an exact optimum, and in the units of the "
+            f"problem's own objective and constraints.{told} The scale is logarithmic.</p>"
             f"{certificate_gauges(self.certificate, self.tolerance)}"
         )
 
@@ -139,11 +140,12 @@ class _Page:
         reports = self.certificate.constraints
         if not reports:
             return constraint_tables(reports, 0.0)
-        within = "" if self.tolerance is None else f", to the tolerance {markup.number(self.tolerance)}"
+        within = " exact" if self.tolerance is None else f" to the tolerance, {markup.number(self.tolerance)}"
         return (
-            f"<p><b>Margin</b> is the room left before the bound, negative where it is broken{within}. <b>Multiplier</b> is "
-            "the price of a constraint: by how much the objective would fall per unit of a looser bound; 0 where the bound "
-            f"does not matter.</p>{constraint_tables(reports, self.tolerance or 0.0)}"
+            f"<p><b>Margin</b> is the room left before the bound, negative where it is broken; verdicts are{within}. "
+            "<b>Multiplier</b> is the price of a constraint: by how much the objective would fall per unit of a looser "
+            "bound, 0 where the bound does not matter, signed for an equality.</p>"
+            f"{constraint_tables(reports, self.tolerance or 0.0)}"
         )
 
     # over the rounds
@@ -156,25 +158,35 @@ class _Page:
         values, prices = self._constraint_plots(held[:MOST_DRAWN]), self._price_plots(held[:MOST_DRAWN])
         count = sum(len(p.lines) + 2 * len(p.bands) for p in (*general, *values, *prices))
         draw = _Draughtsman(self.rounds, int(np.clip(MOST_POINTS / max(count, 1), 40, 500)))
-        out = ["<p>One round is one message from the server to every party and one back."]
+        out = ["<p>A round is a message from the server to every party, and an answer from each."]
         if len(self.rounds) > draw.points:
-            out.append(" Where there are more rounds than can be drawn, each stretch is drawn by its least and greatest value.")
-        out.append(f"</p>{draw.grid(general)}")
+            out.append(" There are more rounds than can be drawn: of each stretch its least and greatest values are.")
+        out.append(f"</p>{draw.grid(general)}{self._per_constraint(held, values, prices, draw)}")
+        return "".join(out)
+
+    def _per_constraint(
+        self, held: Sequence[traces.Trajectory], values: Sequence[Plot], prices: Sequence[Plot], draw: "_Draughtsman"
+    ) -> str:
         several = 1 < len(self.parties) <= traces.MOST_LINES
         key = legend_of([Line(n, np.zeros(0), k) for k, n in enumerate(self.parties)]) if several else ""
         at = "at the party" if len(self.parties) == 1 else "at each party"
         left = len(held) - MOST_DRAWN
         not_drawn = f'<p class="none">{left} more constraints, with more room, are not drawn.</p>' if left > 0 else ""
+        forbidden = f"{'The tightest first. ' if len(values) > 1 else ''}The shaded side is forbidden."
+        free = [t.name for t in held if t.multipliers is not None and not t.multipliers.any()]
+        never = ", ".join(map(markup.name, free[:20])) + (", …" if free[20:] else "")
+        price = "The multiplier is the price of a constraint" + (f"; 0 in every round: {never}." if free else ".")
+        out = []
+        if values and len(values) + len(prices) <= TOGETHER:
+            heading = f"<h3>Constraint values and multipliers <span>{at}</span></h3>"
+            return f"{heading}<p>{forbidden} {price}</p>{key}{draw.grid([*values, *prices])}"
         if values:
-            words = "The tightest first; the shaded side is forbidden." if len(values) > 1 else "The shaded side is forbidden."
-            out.append(f"<h3>Constraint values <span>{at}</span></h3><p>{words}</p>{key}{draw.folded(values)}{not_drawn}")
+            out.append(f"<h3>Constraint values <span>{at}</span></h3><p>{forbidden}</p>{key}{draw.folded(values)}")
+            out.append(not_drawn)
         elif "constraints" not in self.history and any(r.holders == self.parties for r in self.certificate.constraints):
-            out.append("<p>The parties did not tell their constraints in every round; the tables above tell the end.</p>")
+            out.append("<p>The parties did not tell their constraints round by round; the tables have the end.</p>")
         if prices:
-            free = [t.name for t in held if t.multipliers is not None and not t.multipliers.any()]
-            never = f" Never above 0: {', '.join(map(markup.name, free[:20]))}{', …' if free[20:] else ''}." if free else ""
-            words = f"The price of each constraint: 0 while it does not bind.{never}"
-            out.append(f"<h3>Multipliers <span>{at}</span></h3><p>{words}</p>{key}{draw.folded(prices)}")
+            out.append(f"<h3>Multipliers <span>{at}</span></h3><p>{price}</p>{key}{draw.folded(prices)}")
         return "".join(out)
 
     def _column(self, name: str) -> np.ndarray | None:
@@ -186,29 +198,29 @@ class _Page:
     def _general(self) -> list[Plot]:
         goal = () if self.tolerance is None else (Limit(self.tolerance, "tolerance"),)
         span = f"over {markup.plural(len(self.rounds), 'round')}"
-        logarithmic = "Logarithmic scale; 0 is drawn at its foot."
+        logarithmic = "Logarithmic, 0 at its foot."
         plots = []
         if (objective := self._column("objective")) is not None:
             note = "with its regulariser, in its own units; it may rise while constraints are being met"
             lines = (Line("objective", objective, 0),)
             plots.append(Plot("Objective", note, f"Objective {span}.", lines, legend=False))
         if lines := self._lines({"violation": "violation", "stationarity": "stationarity"}):
-            note = f"the largest amount by which a constraint is broken, and the slope that is left. {logarithmic}"
+            note = f"the largest amount by which a constraint is broken, and the slope left. {logarithmic}"
             about = f"Violation and stationarity {span}, on a logarithmic scale."
             plots.append(Plot("Violation and stationarity", note, about, lines, limits=goal, scale="log"))
-        sent = {"up, parties to server": self._column("bytes_up"), "down, server to parties": self._column("bytes_down")}
-        totals = {n: np.cumsum(np.nan_to_num(c, posinf=0, neginf=0)) for n, c in sent.items() if c is not None}
-        if totals:
-            unit, size = _unit(max(float(t.max()) for t in totals.values()))
-            lines = tuple(Line(n, t / size, k) for k, (n, t) in enumerate(totals.items()))
-            note = f"in {unit}, so far, over all {markup.plural(len(self.parties), 'party')}" if len(self.parties) > 1 else f"in {unit}, so far"
-            plots.append(Plot("Sent", note, f"Data sent {span}, in {unit}.", lines, scale="linear"))
+        if lines := self._lines({"bytes_up": "up, parties to server", "bytes_down": "down, server to parties"}):
+            totals = [np.cumsum(np.nan_to_num(line.values, posinf=0, neginf=0)) for line in lines]
+            unit, size = _unit(max(float(t.max()) for t in totals))
+            lines = tuple(Line(line.name, t / size, line.colour) for line, t in zip(lines, totals, strict=True))
+            together = f", {len(self.parties):,} parties together" if len(self.parties) > 1 else ""
+            note = f"in {unit}, so far{together}"
+            plots.append(Plot("Data sent", note, f"Data sent {span}, in {unit}.", lines, scale="linear"))
         if lines := self._lines({"residual": "residual", "tau": "accuracy asked for (τ)"}):
-            note = f"what is left of the subproblem under way, and when it counts as solved. {logarithmic}"
+            note = f"the residual of the one under way, and the accuracy that it must reach. {logarithmic}"
             about = f"Residual of the subproblem {span}, on a logarithmic scale."
             plots.append(Plot("Subproblems", note, about, lines, scale="log"))
-        if lines := self._lines({"beta": "penalty"}):
-            note = "the weight β that the method puts on broken constraints. Logarithmic scale."
+        if (lines := self._lines({"beta": "penalty"})) and np.unique(lines[0].values).size > 1:
+            note = "the weight β that the method puts on broken constraints. Logarithmic."
             plots.append(Plot("Penalty", note, f"Penalty {span}.", lines, scale="log", legend=False))
         return plots
 
@@ -218,25 +230,27 @@ class _Page:
 
     def _trajectories(self) -> list[traces.Trajectory]:
         mine = [r for r in self.certificate.constraints if r.holders == self.parties]
-        return traces.trajectories(self.history, mine, np.asarray(self.certificate.party_multipliers), len(self.parties))
+        certified = np.asarray(self.certificate.party_multipliers)
+        return traces.trajectories(self.history, mine, certified, len(self.parties))
 
     def _constraint_plots(self, held: Sequence[traces.Trajectory]) -> list[Plot]:
-        return [self._per_party(t.name, markup.bound(t.bound), t.values, t.limits) for t in held if t.values is not None]
+        told = [(t, t.values) for t in held if t.values is not None]
+        return [self._per_party(t.name, f"value, {markup.bound(t.bound)}", c, t.limits) for t, c in told]
 
     def _price_plots(self, held: Sequence[traces.Trajectory]) -> list[Plot]:
         told = [(t.name, t.multipliers) for t in held if t.multipliers is not None]
-        plots = [self._per_party(n, "objective per unit of the bound", mu) for n, mu in told if mu.any()]
+        plots = [self._per_party(n, "multiplier, objective per unit of the bound", mu) for n, mu in told if mu.any()]
         c, reports = self.certificate, self.certificate.constraints
         shared = traces.shared_multipliers(
             self.history,
             ([r for r in reports if r.holders == (SERVER,)], np.asarray(c.server_multipliers)),
             ([r for r in reports if r.holders == (ALL_ROWS,)], np.asarray(c.pooled_multipliers)),
         )
-        if shared is None or len(shared[1]) != len(self.rounds):
+        if shared is None or len(shared[1]) != len(self.rounds) or not shared[1].any():
             return plots
         names, mu = shared
         lines, bands = traces.drawn(mu, names)
-        note = "of the constraints on the server's rows and over all rows; objective per unit of the bound"
+        note = "multipliers of constraints on the server's rows or over all rows, objective per unit of the bound"
         return [*plots, Plot("At the server", note, "Multipliers held by the server.", lines, bands)]
 
     def _per_party(self, name: str, note: str, values: np.ndarray, limits: tuple[Limit, ...] = ()) -> Plot:

@@ -1,7 +1,7 @@
 """Plots over the rounds as SVG inside the page: matplotlib draws axes and lines, the page writes captions and legends.
 
-No name reaches matplotlib, so no name can break a drawing, and legends wrap with the page. Colours are drawn as stand-ins
-and handed over to the page's CSS variables, which know light from dark.
+No name reaches matplotlib, so no name can break a drawing, and legends wrap with the page. Colours are drawn as
+stand-ins and handed over to the page's CSS variables, which know light from dark.
 """
 
 import dataclasses
@@ -15,22 +15,24 @@ import numpy as np
 
 from fedpact.report import markup
 
-WIDTH, HEIGHT = 420, 236
+WIDTH, HEIGHT, FONT = 380, 214, 11.5
 LARGEST = 1e100  # beyond, a number is drawn no better than infinity
 SMALLEST = 1e-30  # below, a number is drawn as zero on a logarithmic axis
 FEW = 25  # up to this many rounds each one has a marker
-WILD = 60.0  # when the whole range is this many times that of the second half, the axis is logarithmic
+WILD = 100.0  # numbers that span more than this factor are drawn on a logarithmic axis
 
 COLOURS = tuple(f"--line-{k}" for k in range(1, 7))
 DASHES = ((), (6, 2.5), (1.5, 1.5), (8, 2, 1.5, 2), (3.5, 1.5), (10, 3))
 STAND_INS = {name: f"#01{k:02x}fe" for k, name in enumerate((*COLOURS, "--ink", "--muted", "--rule", "--bad"), start=1)}
 
-Scale = Literal["auto", "log", "linear"]
+AXES = {"log": "The axis is logarithmic.", "symlog": "The axis is logarithmic, but linear about 0."}
+
+Scale = Literal["auto", "log", "linear"]  # linear: from zero
 
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A number per round. colour: a place in COLOURS, None for ink. at: the rounds' places, where not every round is there."""
+    """A number per round. colour: a place in COLOURS, None for ink. at: which rounds, where not every one is there."""
 
     name: str
     values: np.ndarray
@@ -57,11 +59,15 @@ class Band:
 
 @dataclasses.dataclass(frozen=True)
 class Limit:
-    """A level, and which side of it is forbidden."""
+    """A level, and which side of it is forbidden: both for an equality."""
 
     level: float
     name: str
-    forbidden: Literal["above", "below"] | None = None
+    forbidden: Literal["above", "below", "both"] | None = None
+
+    @property
+    def variable(self) -> str:
+        return "--bad" if self.forbidden else "--ink"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,8 +120,8 @@ def figure(plot: Plot, rounds: np.ndarray, salt: str, points: int) -> str:
     """A <figure>: caption, drawing, legend. `points` bounds what a line is drawn with."""
     caption = f"<figcaption><b>{plot.title}</b> <span>{plot.note}</span></figcaption>"
     if not any(_drawable(line.values).any() for line in plot.lines):
-        return f'<figure>{caption}<p class="none">No finite number to draw.</p></figure>'
-    svg, beyond, logarithmic = _draw(plot, rounds, salt, points)
+        return f'<figure>{caption}<p class="none">No finite number to draw.</p><div></div></figure>'
+    svg, beyond, scale = _draw(plot, rounds, salt, points)
     about = markup.text(f"{plot.about} {_told(plot)}".strip())
     opening = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{about}"><title>{about}</title>'
     entries = [_entry(_swatch(line), line.name) for line in plot.lines] if plot.legend else []
@@ -123,19 +129,20 @@ def figure(plot: Plot, rounds: np.ndarray, salt: str, points: int) -> str:
         entries += [_entry('<rect width="24" height="10" class="band"/>', band.name) for band in plot.bands]
     for limit in _distinct(plot.limits):
         where = " (beyond this axis)" if limit in beyond else ""
-        entries.append(_entry('<path d="M0 5h24" class="limit"/>', f"{limit.name} {markup.number(limit.level)}{where}"))
+        swatch = f'<path d="M0 5h24" style="stroke:var({limit.variable})"/>'
+        entries.append(_entry(swatch, f"{limit.name} {markup.number(limit.level)}{where}"))
     notes = []
-    if logarithmic and plot.scale == "auto":
-        notes.append("The axis is logarithmic.")
+    if plot.scale == "auto" and scale in AXES:
+        notes.append(AXES[scale])
     for line in plot.lines[:4]:
         odd = np.flatnonzero(~_drawable(line.values))
         if odd.size and line.at is None:
-            which = "" if len(plot.lines) == 1 else f"{markup.text(line.name)}: "
+            which = "Not" if len(plot.lines) == 1 else f"{markup.name(line.name)}: not"
             first = f"first in round {int(rounds[odd[0]]):,}"
-            notes.append(f"{which}not finite in {markup.plural(odd.size, 'round')}, {first}.")
+            notes.append(f"{which} finite in {markup.plural(odd.size, 'round')}, {first}.")
     legend = f'<ul class="legend">{"".join(entries)}</ul>' if entries else ""
     extra = f'<p class="none">{" ".join(notes)}</p>' if notes else ""
-    return f"<figure>{caption}{opening}{svg}</svg>{legend}{extra}</figure>"
+    return f"<figure>{caption}{opening}{svg}</svg><div>{legend}{extra}</div></figure>"
 
 
 def legend_of(lines: Sequence[Line]) -> str:
@@ -169,16 +176,16 @@ def _told(plot: Plot) -> str:
 # the drawing
 
 
-def _draw(plot: Plot, rounds: np.ndarray, salt: str, points: int) -> tuple[str, list[Limit], bool]:
-    """The inside of the <svg>, the limits that are too far away to be shown, whether the axis is logarithmic."""
+def _draw(plot: Plot, rounds: np.ndarray, salt: str, points: int) -> tuple[str, list[Limit], str]:
+    """The inside of the <svg>, the limits that are too far away to be shown, and the scale of the axis."""
     import matplotlib
     from matplotlib.figure import Figure
 
     ink = STAND_INS["--muted"]
-    settings = {
+    settings: Any = {
         "svg.fonttype": "none",
         "svg.hashsalt": salt,
-        "font.size": 11,
+        "font.size": FONT,
         "font.sans-serif": ["DejaVu Sans"],
         "text.color": ink,
         "axes.labelcolor": ink,
@@ -199,17 +206,18 @@ def _draw(plot: Plot, rounds: np.ndarray, salt: str, points: int) -> tuple[str, 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()  # the page does not depend on anybody's settings
         matplotlib.rcParams.update(settings)
-        drawing = Figure(figsize=(WIDTH / 72, HEIGHT / 72), layout="constrained")
+        drawing = Figure(figsize=(WIDTH / 72, HEIGHT / 72))
         drawing.patch.set_visible(False)
         axes = drawing.add_subplot()
         axes.patch.set_visible(False)
-        beyond, logarithmic = _fill(axes, plot, rounds, points)
+        beyond, scale = _fill(axes, plot, rounds, points)
+        drawing.subplots_adjust(*_frame(axes))
         buffer = io.StringIO()
         drawing.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    return _lean(buffer.getvalue()), beyond, logarithmic
+    return _lean(buffer.getvalue()), beyond, scale
 
 
-def _fill(axes: Any, plot: Plot, rounds: np.ndarray, points: int) -> tuple[list[Limit], bool]:
+def _fill(axes: Any, plot: Plot, rounds: np.ndarray, points: int) -> tuple[list[Limit], str]:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     lines, bands = [], []
@@ -232,15 +240,16 @@ def _fill(axes: Any, plot: Plot, rounds: np.ndarray, points: int) -> tuple[list[
         axes.fill_between(x, low, high, color=STAND_INS["--muted"], alpha=0.22, linewidth=0)
     for line, x, y in lines:
         style = {"linestyle": (0, line.dashes)} if line.dashes and x.size > 1 else {}
-        marker = {"marker": "o", "markersize": 3.4} if x.size <= FEW else {}
-        width = 1.5 if line.colour is not None else 1.2
-        axes.plot(
-            x, np.maximum(y, floor), color=STAND_INS[line.variable], linewidth=width, zorder=3, **style, **marker
-        )
+        marker = {"marker": "o", "markersize": 3.4} if rounds.size <= FEW or x.size == 1 else {}
+        height = np.maximum(y, floor)
+        rough = _rough(np.log10(height) if axes.get_yscale() == "log" else height)
+        width = 1.3 if line.colour is None else 1.0 if rough else 1.7
+        colour, alpha = STAND_INS[line.variable], 0.8 if rough else None
+        axes.plot(x, height, color=colour, alpha=alpha, linewidth=width, zorder=3, **style, **marker)
     bottom, top = axes.get_ylim()
     for limit in near:
-        axes.axhline(limit.level, color=STAND_INS["--bad"], linewidth=1.1, linestyle=(0, (5, 3)), zorder=2)
-        if limit.forbidden:
+        axes.axhline(limit.level, color=STAND_INS[limit.variable], linewidth=1.0, zorder=2)
+        if limit.forbidden in ("above", "below"):
             far = top if limit.forbidden == "above" else bottom
             axes.axhspan(limit.level, far, color=STAND_INS["--bad"], alpha=0.07, linewidth=0, zorder=0)
     axes.set_ylim(bottom, top)
@@ -250,7 +259,20 @@ def _fill(axes: Any, plot: Plot, rounds: np.ndarray, points: int) -> tuple[list[
     axes.set_xlim(first - space, last + space)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}" if first <= x <= last else ""))
-    return beyond, axes.get_yscale() != "linear"
+    return beyond, axes.get_yscale()
+
+
+def _frame(axes: Any) -> tuple[float, float, float, float]:
+    """Left, bottom, right and top of the axes, by the longest label: half the time of a general layout."""
+    formatter = axes.yaxis.get_major_formatter()
+    longest = max(map(len, formatter.format_ticks(axes.yaxis.get_majorticklocs())), default=1)
+    above = 20 if formatter.get_offset() else 8
+    return (0.62 * FONT * longest + 8) / WIDTH, 38 / HEIGHT, 1 - 10 / WIDTH, 1 - above / HEIGHT
+
+
+def _rough(y: np.ndarray) -> bool:
+    """Whether a line goes up and down many times its height; it is drawn thinner."""
+    return y.size > 2 and bool(np.abs(np.diff(y)).sum() > 15 * np.ptp(y))
 
 
 def _near(level: float, values: np.ndarray) -> bool:
@@ -264,10 +286,10 @@ def _choose_axis(axes: Any, scale: Scale, values: np.ndarray, later: np.ndarray,
     """Set the y axis and return what lower values are lifted to (zero on a logarithmic axis has a tick of its own)."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-    shown = np.concatenate([values, levels])
+    shown = np.concatenate([values, levels, [0.0] if scale == "linear" else []])
     low, high = float(shown.min()), float(shown.max())
-    wild = high - low > WILD * max(float(np.ptp(later)), 1e-9 * abs(high), 1e-300)
-    if scale == "log" or (scale == "auto" and low > 0 and high / low > WILD and wild):
+    settled, largest = float(np.abs(later).max()), max(-low, high)
+    if scale == "log" or (scale == "auto" and low > SMALLEST and high / low > WILD):
         positive = shown[shown > SMALLEST]
         lowest, highest = (positive.min(), positive.max()) if positive.size else (1e-6, 1.0)
         bottom, top = math.floor(math.log10(lowest)), math.ceil(math.log10(highest))
@@ -281,9 +303,9 @@ def _choose_axis(axes: Any, scale: Scale, values: np.ndarray, later: np.ndarray,
         axes.set_yscale("log")
         axes.set_ylim(10.0 ** (bottom - 0.06 * (top - bottom)), 10.0 ** (top + 0.02 * (top - bottom)))
         floor = 10.0**bottom if zero else -math.inf
-    elif scale == "auto" and wild:
-        inside = math.ceil(math.log10(max(float(np.abs(later).max()), 1e-12)))
-        outside = max(math.ceil(math.log10(max(abs(low), abs(high)))), inside + 1)
+    elif scale == "auto" and largest > WILD * settled > 1e-9 * largest:  # what settles at nothing needs no logarithm
+        inside = math.ceil(math.log10(settled))
+        outside = max(math.ceil(math.log10(largest)), inside + 1)
         stride = max(1, math.ceil((outside - inside) / 3))
         exponents = range(inside, outside + 1, stride)
         ticks = {0.0: "0"} | {10.0**e: markup.power_of_ten(e) for e in exponents}
@@ -294,7 +316,8 @@ def _choose_axis(axes: Any, scale: Scale, values: np.ndarray, later: np.ndarray,
     else:
         space = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
         axes.set_ylim(low - space, high + space)
-        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+        axes.ticklabel_format(axis="y", useOffset=high - low < 1e-6 * max(-low, high))
         return -math.inf
     axes.yaxis.set_major_locator(FixedLocator(list(ticks)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: next((t for v, t in ticks.items() if v == y), "")))
@@ -310,7 +333,7 @@ def _lean(svg: str) -> str:
     used = set(re.findall(r'(?:url\(#|href="#)([\w.]+)', inside))
     inside = re.sub(r' id="([^"]*)"', lambda m: m[0] if m[1] in used else "", inside)
     inside = inside.replace("xlink:href", "href")
-    inside = re.sub(r"font-size: 11px; font-family: [^;\"]*;? ?", "", inside)
+    inside = re.sub(r"font-size: [0-9.]+px; font-family: [^;\"]*;? ?", "", inside)
     inside = re.sub(r' transform="rotate\(-0 [^"]*"', "", inside)
     inside = re.sub(r'(?<= d=")[^"]*|(?<= [xy]=")[^"]*', lambda m: _rounded(m[0]), inside)
     for name, colour in STAND_INS.items():

@@ -10,13 +10,14 @@ from fedpact.report import markup
 
 MOST_ROWS = 4000  # of all tables together
 FIRST_ROWS = 10  # of a table, before the rest is folded
+FIRST_CONSTRAINTS = 20
 OPEN_TABLES = 3  # with more constraints than this, their tables are folded
 STRIP = (150, 18)  # width and height
 
 MEANINGS = {
     "Stationarity": "the largest component of the Lagrangian's gradient: how much slope is left to follow",
     "Feasibility": "the largest amount by which any constraint is broken, at any party",
-    "Complementarity": "the largest room left in a constraint that has a multiplier above 0",
+    "Complementarity": "the farthest from its bound that a constraint with a multiplier above 0 is",
 }
 
 
@@ -42,8 +43,10 @@ def certificate_gauges(certificate: Certificate, tolerance: float | None) -> str
         told = f"{label} {markup.number(x, 3)}, {words.lower()}"
         items.append(
             f'<li class="{kind}"><span class="label"><b>{label}</b> <small>{meaning}</small></span>'
-            f'<span class="track" role="img" aria-label="{told}"><i class="bar" style="width:{place(x):.1f}%"></i>{mark}</span>'
-            f'<span class="reading"><b>{markup.number(x, 3)}</b> <span class="verdict">{SIGNS[kind]} {words}</span></span></li>'
+            f'<span class="track" role="img" aria-label="{told}">'
+            f'<i class="bar" style="width:{place(x):.1f}%"></i>{mark}</span>'
+            f'<span class="reading"><b>{markup.number(x, 3)}</b> '
+            f'<span class="verdict">{SIGNS[kind]} {words}</span></span></li>'
         )
     stride = max(1, math.ceil((high - low) / 6))
     ticks = "".join(
@@ -76,7 +79,7 @@ def verdict(report: ConstraintReport, at: int, tolerance: float) -> tuple[str, s
         return "bad", "broken"
     if report.bound.startswith("=="):
         return "good", "holds"
-    return ("edge", "at the limit") if room <= tolerance or report.multipliers[at] > tolerance else ("good", "holds")
+    return ("edge", "at the limit") if room <= tolerance else ("good", "holds")
 
 
 def constraint_tables(reports: Sequence[ConstraintReport], tolerance: float) -> str:
@@ -87,20 +90,26 @@ def constraint_tables(reports: Sequence[ConstraintReport], tolerance: float) -> 
     many = [r for r in reports if len(r.holders) > 1]
     out = []
     if not (alone and many):
-        rows = "".join(_glance(r, tolerance) for r in sorted(reports, key=_room))
-        strip = '<th class="left">Room at every holder</th>' if many else ""
-        head = f'<th>Constraint</th><th class="left">Worst at</th><th>Value</th><th>Margin</th><th>Multiplier</th>{strip}<th></th>'
-        out.append(_scrolled("All constraints, the tightest first", f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody>"))
+        rows = [_glance(r, tolerance) for r in sorted(reports, key=_room)]
+        head = (
+            '<thead><tr><th>Constraint</th><th></th><th class="left">Worst at</th><th>Value</th><th>Margin</th>'
+            f'<th>Multiplier</th><th class="left">{"Room at every party" if many else ""}</th></tr></thead>'
+        )
+        out.append(_folded("All constraints, the tightest first", head, rows, FIRST_CONSTRAINTS))
     most = max(FIRST_ROWS, MOST_ROWS // max(len(many), 1))
+    each = []
     for report in sorted(many, key=_room):
-        heading = f"{markup.name(report.name)} <span>{markup.bound(report.bound)}, {_held(report)}</span>"
+        bound = "" if _named_by_bound(report) else f"{markup.bound(report.bound)}, "
+        heading = f"{markup.name(report.name)} <span>{bound}{_held(report)}</span>"
         table = _holders(report, tolerance, most)
         if len(many) <= OPEN_TABLES:
-            strip = f"<p class='wide'>{_strip(report, tolerance, 'Room at every holder: ')}</p>" if alone else ""
-            out.append(f"<h3>{heading}</h3>{strip}{table}")
+            strip = f"<p class='wide'>{_strip(report, tolerance, 'Room at every party: ')}</p>" if alone else ""
+            each.append(f"<h3>{heading}</h3>{strip}{table}")
         else:
-            out.append(f"<details><summary>{heading}</summary>{table}</details>")
-    return "".join(out)
+            each.append(f"<details><summary>{heading}</summary>{table}</details>")
+    if len(each) > FIRST_ROWS:
+        return f"{''.join(out)}<details><summary>Party by party</summary>{''.join(each)}</details>"
+    return "".join(out + each)
 
 
 def _held(report: ConstraintReport) -> str:
@@ -109,6 +118,11 @@ def _held(report: ConstraintReport) -> str:
     if report.holders == (ALL_ROWS,):
         return "over all rows together"
     return f"at each of {markup.plural(len(report.holders), 'party')}"
+
+
+def _named_by_bound(report: ConstraintReport) -> bool:
+    """A constraint that nobody named is called by its formula, which ends with the bound."""
+    return report.name.endswith(report.bound)
 
 
 def _room(report: ConstraintReport) -> float:
@@ -120,9 +134,11 @@ def _glance(report: ConstraintReport, tolerance: float) -> str:
         return f'<tr><th scope="row">{markup.name(report.name)}</th><td colspan="6">held by nobody</td></tr>'
     at = report.worst
     strip = f"<td>{_strip(report, tolerance) if len(report.holders) > 1 else ''}</td>"
+    bound = "" if _named_by_bound(report) else f" <small>{markup.bound(report.bound)}</small>"
     return (
-        f'<tr><th scope="row">{markup.name(report.name)} <small>{markup.bound(report.bound)}</small></th>'
-        f'<td class="left">{markup.name(report.holders[at])}</td>{_numbers(report, at)}{strip}{_verdict(report, at, tolerance)}</tr>'
+        f'<tr><th scope="row">{markup.name(report.name)}{bound}</th>'
+        f'{_verdict(report, at, tolerance)}<td class="left">{markup.name(report.holders[at])}</td>'
+        f"{_numbers(report, at)}{strip}</tr>"
     )
 
 
@@ -130,17 +146,13 @@ def _holders(report: ConstraintReport, tolerance: float, most: int) -> str:
     """The holders of one constraint, least room first."""
     order = sorted(range(len(report.holders)), key=lambda k: _ascending(report.margins[k]))
     rows = [
-        f'<tr><th scope="row">{markup.name(report.holders[k])}</th>{_numbers(report, k)}{_verdict(report, k, tolerance)}</tr>'
+        f'<tr><th scope="row">{markup.name(report.holders[k])}</th>'
+        f"{_verdict(report, k, tolerance)}{_numbers(report, k)}</tr>"
         for k in order[:most]
     ]
     value = f"Value, {markup.bound(report.bound)}"
-    head = f"<thead><tr><th>Party</th><th>{value}</th><th>Margin</th><th>Multiplier</th><th></th></tr></thead>"
-    label = f"{report.name}, least room first"
-    first = FIRST_ROWS if len(rows) > FIRST_ROWS + 2 else len(rows)
-    out = _scrolled(label, f"{head}<tbody>{''.join(rows[:first])}</tbody>")
-    if rows[first:]:
-        rest = _scrolled(f"{label}, continued", f"{head}<tbody>{''.join(rows[first:])}</tbody>")
-        out += f"<details><summary>{len(rows) - first:,} with more room</summary>{rest}</details>"
+    head = f"<thead><tr><th>Party</th><th></th><th>{value}</th><th>Margin</th><th>Multiplier</th></tr></thead>"
+    out = _folded(f"{report.name}, least room first", head, rows, FIRST_ROWS)
     if order[most:]:
         left = [report.margins[k] for k in order[most:]]
         between = f"margins from {markup.number(min(left), 3)} to {markup.number(max(left), 3)}"
@@ -176,12 +188,24 @@ def _strip(report: ConstraintReport, tolerance: float, before: str = "") -> str:
     ticks = "".join(f"M{x:g} 4v{height - 8}" for x in places)
     told = f"margins from {markup.number(float(margins.min()), 3)} to {markup.number(float(margins.max()), 3)}"
     return (
-        f'{before}<svg class="strip" viewBox="0 0 {width} {height}" role="img" aria-label="{told}"><title>{told}</title>'
-        f'<rect class="broken" width="{limit:.1f}" height="{height}"/><path class="axis" d="M0 {height / 2:g}h{width}"/>'
-        f'<path class="ticks" d="{ticks}"/><path class="limit" d="M{limit:.1f} 0v{height}"/></svg>'
+        f'{before}<svg class="strip" viewBox="0 0 {width} {height}" role="img" aria-label="{told}">'
+        f'<title>{told}</title><rect class="broken" width="{limit:.1f}" height="{height}"/>'
+        f'<path class="axis" d="M0 {height / 2:g}h{width}"/><path class="limit" d="M{limit:.1f} 0v{height}"/>'
+        f'<path class="ticks" d="{ticks}"/></svg>'
     )
+
+
+def _folded(label: str, head: str, rows: Sequence[str], first: int) -> str:
+    """A table of which the first rows are seen and the rest is folded."""
+    first = first if len(rows) > first + 2 else len(rows)
+    table = _scrolled(label, f"{head}<tbody>{''.join(rows[:first])}</tbody>")
+    if not rows[first:]:
+        return table
+    rest = _scrolled(f"{label}, continued", f"{head}<tbody>{''.join(rows[first:])}</tbody>")
+    return f"{table}<details><summary>{len(rows) - first:,} with more room</summary>{rest}</details>"
 
 
 def _scrolled(label: str, table: str) -> str:
     """A table that scrolls by itself where the page is narrow."""
-    return f'<div class="scrolled" role="region" tabindex="0" aria-label="{markup.text(label)}"><table>{table}</table></div>'
+    about = f'role="region" tabindex="0" aria-label="{markup.text(label)}"'
+    return f'<div class="scrolled" {about}><table>{table}</table></div>'

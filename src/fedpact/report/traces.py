@@ -6,6 +6,7 @@ belong to which constraint is found from the certificate, which has both the row
 
 import dataclasses
 import functools
+import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 
@@ -48,7 +49,7 @@ class Bound:
 
     def limits(self) -> tuple[Limit, ...]:
         if self.lower is not None and self.lower == self.upper:
-            return (Limit(self.lower, "limit"),)
+            return (Limit(self.lower, "limit", forbidden="both"),)
         above = () if self.upper is None else (Limit(self.upper, "limit", forbidden="above"),)
         below = () if self.lower is None else (Limit(self.lower, "limit", forbidden="below"),)
         return above + below
@@ -101,8 +102,7 @@ def _ways(
 
 
 def _slices(sizes: Sequence[int]) -> list[slice]:
-    ends = np.cumsum([0, *sizes])
-    return [slice(int(a), int(b)) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    return [slice(a, b) for a, b in itertools.pairwise(itertools.accumulate(sizes, initial=0))]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,6 +171,8 @@ def shared_multipliers(
         mine = mu[:, start : start + certified.size]
         start += certified.size
         cut = rows_of_each(reports, certified.reshape(1, -1))
+        if cut is None and reports and not mine.any():  # whichever way they are handed out, nothing is added to nothing
+            cut = [slice(0, 1)] * len(reports)
         if cut is None:
             names += [f"scalar row {k + 1}, {place}" for k in range(certified.size)]
             lines.append(mine)

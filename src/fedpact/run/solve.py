@@ -30,6 +30,7 @@ from fedpact.run.result import Result
 
 CALL_SECONDS = 0.2  # how long one call of the chunked driver should take: between calls Ctrl-C is heard
 SAVE_SECONDS = 10.0  # between two saves of a running run
+CAUTION = 0.25  # methods aim at this part of the tolerance on constraints, whose violations add up in the parameters
 SHARPENINGS = 5  # how often a method is sent on with a stricter goal when the certificate does not confirm it
 
 Driver = Literal["chunked", "fused", "stepwise"]
@@ -114,7 +115,7 @@ class _Run:
     def __post_init__(self) -> None:
         began = time.perf_counter()
         self.net = LocalNetwork.of(self.bound)
-        self.goal = Goal(jnp.asarray(float(self.tolerance)), jnp.asarray(float(self.tolerance)))
+        self.goal = Goal(jnp.asarray(float(self.tolerance)), jnp.asarray(CAUTION * self.tolerance))
         key = jax.random.key_data(jax.random.key(self.seed))
         self.server, self.parties = drivers.begin(self.algorithm, self.net, self.bound.start, self.goal, key)
         if self.driver == "chunked":  # a call of no rounds compiles
@@ -292,11 +293,14 @@ def _sentence(status: Status, certificate: Certificate, run: _Run) -> str:
             "or a function gave NaN"
         )
     if status == Status.infeasible:
-        pulls = [f"{name!r} at {holder} ({value:.3g})" for name, holder, value, _ in conflicting(certificate)[:4]]
+        pulls = [
+            f"{r.name!r} ({r.values[r.worst]:.3g} at {r.holders[r.worst]}, wanted {r.bound})"
+            for r, _ in conflicting(certificate)[:4]
+        ]
         radius = float(run.answer.empty_radius)
         return (
             f"no parameters within {radius:.1e} of here meet all constraints; these pull against each other: "
-            f"{', '.join(pulls)}; the least violation found is {_least(run.history):.3g}. Relax a bound, pool it, or drop it"
+            f"{' and '.join(pulls)}; the least violation found is {_least(run.history):.3g}. Relax a bound, pool it, or drop it"
         )
     if certificate.holds(run.tolerance):
         return numbers

@@ -1,17 +1,17 @@
-"""What fedpact is measured against: SciPy's SLSQP on pooled data, with exact gradients, as a careful user would write it."""
+"""An independent solver on pooled data: SciPy's SLSQP with exact gradients, as a careful user would write it."""
 
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.optimize import minimize, nnls
 
-import fedpact as fp
+from fedpact.federation.rows import Parties
 
 
 class PooledNeymanPearson:
     """The same problem with all rows in one place: one pass over the rows gives values and Jacobian, kept per point."""
 
-    def __init__(self, parties: fp.Parties, limit: float = 0.2):
+    def __init__(self, parties: Parties, limit: float = 0.2):
         tables = [parties[name] for name in parties]
         self.x = np.concatenate([t["x"] for t in tables])
         sign = np.concatenate([np.where(t["y"] == 1, -1.0, 1.0) for t in tables])
@@ -53,8 +53,6 @@ class PooledNeymanPearson:
 
     def residual(self, w: np.ndarray) -> float:
         """The KKT residual at w with the best multipliers (nonnegative least squares on the nearly active rows)."""
-        from scipy.optimize import nnls
-
         self.at(w)
         active = self.values[1:] > self.limit - 1e-5
         jacobian = self.jacobian[1:][active]
