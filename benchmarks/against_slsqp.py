@@ -28,9 +28,12 @@ def measure() -> str:
         parties = fp.split_rows(table, n, stratify="y", seed=10)
         start = starts(table["x"].shape[1], 1)[0]
         pooled, problem = PooledNeymanPearson(parties), neyman_pearson_problem()
-        ftol = next(f for f in (1e-8, 1e-10, 1e-12, 1e-14) if pooled.residual(pooled.solve(start, f).x) <= 1e-6 or f == 1e-14)
+        ftol = next(
+            f for f in (1e-8, 1e-10, 1e-12, 1e-14) if pooled.residual(pooled.solve(start, f).x) <= 1e-6 or f == 1e-14
+        )
         method = fp.ProxAL(fp.Newton())
-        first = fp.solve(problem, parties, method, start={"w": start}, tolerance=1e-6)
+        first = result = fp.solve(problem, parties, method, start={"w": start}, tolerance=1e-6)
+        reference = pooled.solve(start, ftol)
         theirs, ours = [], []
         for _ in range(REPEATS):
             began = time.perf_counter()

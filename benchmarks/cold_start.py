@@ -13,7 +13,9 @@ EXAMPLE = pathlib.Path(__file__).parents[1] / "examples" / "neyman_pearson.py"
 def measure() -> str:
     def seconds(command: list[str], cache: str) -> float:
         began = time.perf_counter()
-        subprocess.run([sys.executable, *command], env={**os.environ, "FEDPACT_CACHE": cache}, check=True, capture_output=True)
+        subprocess.run(
+            [sys.executable, *command], env={**os.environ, "FEDPACT_CACHE": cache}, check=True, capture_output=True
+        )
         return time.perf_counter() - began
 
     with tempfile.TemporaryDirectory() as cache:

@@ -19,8 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedpact.federation.binding import Bound
-from fedpact.problem.constraints import Constraint
-from fedpact.problem.oracle import Compiled, Oracle, Values
+from fedpact.problem.constraints import Constraint, bound_in_words
+from fedpact.problem.expressions import Scope
+from fedpact.problem.oracle import Oracle, Values
 from fedpact.protocol.algorithm import Answer
 from fedpact.protocol.messages import Reply
 
@@ -47,12 +48,20 @@ class ConstraintReport:
     """One constraint at its holders: the parties, or the server, or all rows together."""
 
     name: str
-    bound: str
+    lower: float
+    upper: float
+    scope: Scope
+    rows: tuple[int, ...]  # the scalar rows g <= 0 of its scope that stand for it: columns of the multipliers' arrays
     holders: tuple[str, ...]
     values: tuple[float, ...]  # the expression itself, to be compared with its bound
     multipliers: tuple[float, ...]  # >= 0 for inequalities (both sides added), signed for equalities
     violations: tuple[float, ...]  # how far outside the bound, 0 inside
     margins: tuple[float, ...]  # how much room is left before the bound, negative where it is broken
+
+    @property
+    def bound(self) -> str:
+        """The right-hand side in words: "<= 0.2"."""
+        return bound_in_words(self.lower, self.upper)
 
     @property
     def worst(self) -> int:
@@ -107,7 +116,7 @@ def certify(bound: Bound, net: Any, multipliers: Any, answer: Answer) -> Certifi
     measured = _exchange(net, multipliers, answer)
     stationarity, outside, objective, party_c, party_mu, server_c, pooled_c = (np.asarray(x) for x in measured)
     server_mu, pooled_mu = np.asarray(answer.server_multipliers), np.asarray(answer.pooled_multipliers)
-    sides = {
+    sides: dict[Scope, tuple[Any, ...]] = {
         "party": (bound.names, party_c, party_mu, bound.compiled.party.equality),
         "server": ((SERVER,), server_c[None], server_mu[None], bound.compiled.server.equality),
         "pooled": ((ALL_ROWS,), pooled_c[None], pooled_mu[None], bound.compiled.party.pooled_equality),
@@ -126,22 +135,19 @@ def certify(bound: Bound, net: Any, multipliers: Any, answer: Answer) -> Certifi
 
 
 def _report(
-    constraint: Constraint, scope: str, rows: tuple[int, ...], holders: tuple[str, ...], c: np.ndarray, mu: np.ndarray
+    constraint: Constraint, scope: Scope, rows: tuple[int, ...], holders: tuple[str, ...], c: np.ndarray, mu: np.ndarray
 ) -> ConstraintReport:
     """From the scalar rows g <= 0 that stand for a constraint back to its expression's value."""
-    del scope
     mine, weights = c[:, list(rows)], mu[:, list(rows)]
-    if constraint.kind == ">=":
-        values = constraint.lower - mine[:, 0]
-    elif constraint.kind == "between":
-        upper = len(rows) - len((constraint.lower - constraint.expression).smooth_parts())
-        values = constraint.upper + mine[:, :upper].max(axis=1)
+    if math.isinf(constraint.upper):
+        values = constraint.lower - mine.max(axis=1)
     else:
-        values = constraint.upper + mine.max(axis=1)
+        below = 0 if math.isinf(constraint.lower) or constraint.kind == "==" else 1
+        values = constraint.upper + mine[:, : len(rows) - below].max(axis=1)
     broken = np.abs(mine[:, 0]) if constraint.kind == "==" else np.maximum(mine, 0.0).max(axis=1)
     margins = -broken if constraint.kind == "==" else -mine.max(axis=1)
-    told = [tuple(float(x) for x in column) for column in (values, weights.sum(axis=1), broken, margins)]
-    return ConstraintReport(constraint.name, constraint.bound, holders, told[0], told[1], told[2], told[3])
+    told = (tuple(float(x) for x in column) for column in (values, weights.sum(axis=1), broken, margins))
+    return ConstraintReport(constraint.name, constraint.lower, constraint.upper, scope, rows, holders, *told)
 
 
 def conflicting(certificate: Certificate) -> list[tuple[ConstraintReport, float]]:
@@ -150,8 +156,3 @@ def conflicting(certificate: Certificate) -> list[tuple[ConstraintReport, float]
     total = math.fsum(pull for _, pull in pulls) or 1.0
     shares = [(report, pull / total) for report, pull in pulls if pull > 0.01 * total]
     return sorted(shares, key=lambda share: -share[1])
-
-
-def rows_of(compiled: Compiled, scope: str) -> list[tuple[str, int]]:
-    """Which scalar rows of a scope belong to which constraint: (name, row), in order."""
-    return [(c.name, row) for c, held, rows in compiled.rows if held == scope for row in rows]

@@ -16,7 +16,9 @@ app = typer.Typer(
 
 @app.command()
 def demo(
-    out: Annotated[pathlib.Path, typer.Option(help="Folder for the run and its report page.")] = pathlib.Path("fedpact-demo"),
+    out: Annotated[pathlib.Path, typer.Option(help="Folder for the run and its report page.")] = pathlib.Path(
+        "fedpact-demo"
+    ),
 ) -> None:
     """Five hospitals, one model, no shared rows: solve the Neyman-Pearson example and write its report page."""
     import fedpact as fp
@@ -35,7 +37,9 @@ def demo(
     for name, value, margin, multiplier in zip(
         report.holders, report.values, report.margins, report.multipliers, strict=True
     ):
-        typer.echo(f"  {name}: {report.name} {value:.6f} {report.bound}, margin {margin:.1e}, multiplier {multiplier:.4f}")
+        typer.echo(
+            f"  {name}: {report.name} {value:.6f} {report.bound}, margin {margin:.1e}, multiplier {multiplier:.4f}"
+        )
     page = result.report(out / "report.html")
     typer.echo(f"\nThe report page is {page.resolve()}; open it in a browser.")
 
@@ -45,7 +49,8 @@ def reproduce(
     name: Annotated[str, typer.Argument(help="prox-al/np, prox-al/fairness or prox-al/lcqp.")],
     trials: Annotated[int, typer.Option(help="Starting points per row.", min=1, max=10)] = 10,
     data: Annotated[
-        pathlib.Path | None, typer.Option(help="Folder with the data sets (else FEDPACT_DATA, the cache, the internet).")
+        pathlib.Path | None,
+        typer.Option(help="Folder with the data sets (else FEDPACT_DATA, the cache, the internet)."),
     ] = None,
     out: Annotated[pathlib.Path | None, typer.Option(help="A JSON file for the rows, written after each.")] = None,
 ) -> None:

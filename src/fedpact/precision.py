@@ -42,15 +42,15 @@ def in_double(function: Callable[Args, Out]) -> Callable[Args, Out]:
 @contextlib.contextmanager
 def kept_programs() -> Iterator[None]:
     """Compiled programs are read from and written to the cache folder; a cache the user has set stays the user's."""
-    if jax.config.jax_compilation_cache_dir is not None or os.environ.get("FEDPACT_CACHE") == "":
-        yield
-        return
     mine = {
         "jax_compilation_cache_dir": str(cache_folder() / "programs"),
         "jax_persistent_cache_min_compile_time_secs": 0.1,
         "jax_persistent_cache_min_entry_size_bytes": 0,
     }
     before = {name: getattr(jax.config, name) for name in mine}
+    if before["jax_compilation_cache_dir"] is not None or os.environ.get("FEDPACT_CACHE") == "":
+        yield
+        return
     for name, value in mine.items():
         jax.config.update(name, value)
     try:

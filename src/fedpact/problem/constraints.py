@@ -41,18 +41,12 @@ class Constraint:
 
     @property
     def kind(self) -> Literal["<=", ">=", "==", "between"]:
-        if self.lower == self.upper:
-            return "=="
-        if math.isinf(self.lower):
-            return "<="
-        return ">=" if math.isinf(self.upper) else "between"
+        return _kind(self.lower, self.upper)
 
     @property
     def bound(self) -> str:
         """The right-hand side in words."""
-        if self.kind == "between":
-            return f"in [{self.lower:g}, {self.upper:g}]"
-        return f"{self.kind} {self.lower if self.kind == '>=' else self.upper:g}"
+        return bound_in_words(self.lower, self.upper)
 
     def inequalities(self) -> tuple["Expression", ...]:
         """Smooth g with g <= 0 each; a single g with g == 0 for an equality."""
@@ -80,3 +74,19 @@ class Constraint:
         return f"{self.expression} {self.bound}"
 
     __repr__ = __str__
+
+
+def bound_in_words(lower: float, upper: float) -> str:
+    """The bound as it was written: "<= 0.2", ">= 1", "== 0" or "in [0, 1]"."""
+    kind = _kind(lower, upper)
+    if kind == "between":
+        return f"in [{lower:g}, {upper:g}]"
+    return f"{kind} {lower if kind == '>=' else upper:g}"
+
+
+def _kind(lower: float, upper: float) -> Literal["<=", ">=", "==", "between"]:
+    if lower == upper:
+        return "=="
+    if math.isinf(lower):
+        return "<="
+    return ">=" if math.isinf(upper) else "between"

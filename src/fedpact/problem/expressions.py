@@ -96,13 +96,13 @@ class Expression:
     @property
     def scope(self) -> Scope:
         """The scope that all terms share; an error where they differ."""
-        scopes = {term.scope for term in self.terms}
+        scopes: set[Scope] = {term.scope for term in self.terms}
         if len(scopes) > 1:
             raise ValueError(
                 f"{self} mixes the scopes {', '.join(sorted(scopes))}; a constraint holds over one of them: "
                 "call .pooled() or .at_server() on the whole expression"
             )
-        return scopes.pop() if scopes else "party"
+        return self.terms[0].scope if self.terms else "party"
 
     def smooth_parts(self) -> tuple["Expression", ...]:
         """Smooth expressions whose maximum is this one: each abs(a) is the larger of a and -a."""
@@ -223,7 +223,7 @@ def value(function: Callable[[Any, Any], jax.Array]) -> Expression:
     return Expression((Term(1.0, Value(function)),))
 
 
-def as_expression(thing: Any) -> Expression:
+def as_expression(thing: Expression | Constraint | Callable[[Any, Any], Any]) -> Expression:
     """Plain functions of (params, rows) are expressions."""
     if isinstance(thing, Expression):
         return thing

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from fedpact.problem.columns import numeric
 from fedpact.problem.models import Model
@@ -163,4 +164,4 @@ def _pair(labels: tuple[float, float]) -> tuple[float, float]:
 
 
 def _traced(*trees: Any) -> bool:
-    return any(isinstance(leaf, jax.core.Tracer) for tree in trees for leaf in jax.tree.leaves(tree))
+    return any(isinstance(leaf, Tracer) for tree in trees for leaf in jax.tree.leaves(tree))

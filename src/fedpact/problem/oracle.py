@@ -68,9 +68,9 @@ class Linear:
         constants = jnp.asarray(self.constants, atoms.dtype)
         return constants + jnp.asarray(self.coefficients, atoms.dtype) @ atoms if atoms.size else constants
 
-    def back(self, weights: jax.Array) -> jax.Array | float:
+    def back(self, weights: jax.Array, atoms: int) -> jax.Array:
         """The transpose: weights on the numbers become weights on the atoms."""
-        return weights @ jnp.asarray(self.coefficients, weights.dtype) if self.constants else 0.0
+        return weights @ jnp.asarray(self.coefficients, weights.dtype).reshape(len(self), atoms)
 
     def __len__(self) -> int:
         return len(self.constants)
@@ -166,8 +166,11 @@ class Oracle(eqx.Module):
         program = self.program
         if not program.atoms:
             return jnp.zeros((w.size, w.size), w.dtype)
-        pull = program.objective.back(weights.objective[None])
-        pull = pull + program.constraints.back(weights.constraints) + program.pooled.back(weights.pooled)
+        sides = (program.objective, program.constraints, program.pooled)
+        given = (weights.objective[None], weights.constraints, weights.pooled)
+        pull = sum(
+            (s.back(g, len(program.atoms)) for s, g in zip(sides, given, strict=True)), jnp.zeros(len(program.atoms))
+        )
         return program.curvature(w, self.rows, self.weights, pull)
 
     @property

@@ -69,7 +69,14 @@ class Regularizer:
         elif l1.any() or np.isfinite(lower).any() or np.isfinite(upper).any():
             bent = "coordinates"
         return FlatRegularizer(
-            *(jnp.asarray(a) for a in (ridge, l1, lower, upper, group)), jnp.asarray(weight), groups, bent
+            ridge=jnp.asarray(ridge),
+            l1=jnp.asarray(l1),
+            lower=jnp.asarray(lower),
+            upper=jnp.asarray(upper),
+            group=jnp.asarray(group),
+            weight=jnp.asarray(weight),
+            groups=groups,
+            bent=bent,
         )
 
 

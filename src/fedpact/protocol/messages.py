@@ -30,10 +30,7 @@ def combine(replies: Reply) -> Reply:
 
 def merge(replies: list[Reply], places: jax.Array) -> Reply:
     """Combine the combined answers of several buckets; `places[k]` is where party k stands in their concatenation."""
-    if len(replies) == 1:
-        each = replies[0].each
-    else:
-        each = jax.tree.map(lambda *x: jnp.concatenate(x), *(r.each for r in replies))
+    each = jax.tree.map(lambda *x: jnp.concatenate(x), *(r.each for r in replies))
     return Reply(
         sum=jax.tree.map(lambda *x: sum(x[1:], x[0]), *(r.sum for r in replies)),
         max=jax.tree.map(lambda *x: jnp.stack(x).max(0), *(r.max for r in replies)),

@@ -234,7 +234,12 @@ def lcqp(trials: int, out: pathlib.Path | None, progress: bool | None = None) ->
                 instance = datasets.lcqp(d, n, m)
                 parties = split_rows(
                     [
-                        Table(A=instance.A[i : i + 1], b=instance.b[i : i + 1], C=instance.C[i + 1 : i + 2], d=instance.d[i + 1 : i + 2])
+                        Table(
+                            A=instance.A[i : i + 1],
+                            b=instance.b[i : i + 1],
+                            C=instance.C[i + 1 : i + 2],
+                            d=instance.d[i + 1 : i + 2],
+                        )
                         for i in range(n)
                     ]
                 )
@@ -245,7 +250,15 @@ def lcqp(trials: int, out: pathlib.Path | None, progress: bool | None = None) ->
                     line.say(f"lcqp d={d} n={n}: trial {trial + 1}")
                     start = instance.w0[trial]
                     results.append(
-                        solve(problem, parties, ProxAL(Newton(), beta=100.0), server=server, start=start, tolerance=1e-6, progress=False)
+                        solve(
+                            problem,
+                            parties,
+                            ProxAL(Newton(), beta=100.0),
+                            server=server,
+                            start=start,
+                            tolerance=1e-6,
+                            progress=False,
+                        )
                     )
                 errors = [float(np.linalg.norm(r.params - instance.w_star)) for r in results]
                 paper = PAPER_LCQP[n, d]

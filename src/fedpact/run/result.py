@@ -63,7 +63,11 @@ class Result:
         model = self.problem.model
         if model is None:
             raise ValueError("the problem was stated without a model, so there is nothing to predict with")
-        arrays = {name: jnp.asarray(np.asarray(rows[name], float)) for name in rows if np.asarray(rows[name]).dtype.kind in "biuf"}
+        arrays = {
+            name: jnp.asarray(np.asarray(rows[name], float))
+            for name in rows
+            if np.asarray(rows[name]).dtype.kind in "biuf"
+        }
         wanted = getattr(model, "inputs", None)
         if wanted is not None and wanted not in arrays:
             raise ValueError(f"predict needs the column {wanted!r}; it got {', '.join(map(str, rows))}")
@@ -82,7 +86,9 @@ class Result:
             "method": self.method,
             "tolerance": f"{self.tolerance:g}",
             "objective": f"{self.objective:.6g}",
-            "rounds": f"{self.rounds}" if self.exchanges == self.rounds else f"{self.rounds} ({self.exchanges} exchanges)",
+            "rounds": f"{self.rounds}"
+            if self.exchanges == self.rounds
+            else f"{self.rounds} ({self.exchanges} exchanges)",
             "sent up": in_bytes(self.bytes_up),
             "sent down": in_bytes(self.bytes_down),
             "time": f"{self.seconds:.2f} s after {self.compile_seconds:.2f} s of compiling",

@@ -73,7 +73,9 @@ def solve(
         algorithm = ProxAL()
     if not isinstance(algorithm, Algorithm):
         raise TypeError(f"an algorithm is wanted, such as fp.ProxAL(), not {algorithm!r}")
-    if isinstance(tolerance, bool) or not (isinstance(tolerance, int | float) and tolerance > 0 and math.isfinite(tolerance)):
+    if isinstance(tolerance, bool) or not (
+        isinstance(tolerance, int | float) and tolerance > 0 and math.isfinite(tolerance)
+    ):
         raise ValueError(f"tolerance={tolerance!r}: a positive number; 1e-4 is the default")
     if isinstance(max_rounds, bool) or not isinstance(max_rounds, int) or max_rounds < 1:
         raise ValueError(f"max_rounds={max_rounds!r}: a positive whole number")
@@ -138,9 +140,16 @@ class _Run:
         if not folder.holds_a_run:
             return
         before = folder.owner()
-        for part, words in (("problem", "another problem"), ("data", "other parties or rows"), ("algorithm", "another method or options"), ("start", "another starting point")):
+        for part, words in (
+            ("problem", "another problem"),
+            ("data", "other parties or rows"),
+            ("algorithm", "another method or options"),
+            ("start", "another starting point"),
+        ):
             if before.get(part) != owner[part]:
-                raise ValueError(f"{folder.path} holds a run of {words}; choose another folder for save=, nothing was touched")
+                raise ValueError(
+                    f"{folder.path} holds a run of {words}; choose another folder for save=, nothing was touched"
+                )
         if not resume:
             raise ValueError(
                 f"{folder.path} holds {before['rounds']} rounds of this very run; go on with resume=True, or choose another "
@@ -171,8 +180,9 @@ class _Run:
                     if self.certify().holds(self.tolerance) or sharpened == SHARPENINGS:
                         return status
                     sharpened += 1
-                    goal = jax.tree.map(lambda x: x * 0.3**sharpened, self.goal)
-                    self.server = self.algorithm.aim(self.server, goal)
+                    factor = 0.3**sharpened
+                    stricter = Goal(factor * self.goal.stationarity, factor * self.goal.feasibility)
+                    self.server = self.algorithm.aim(self.server, stricter)
                 elif status != Status.running:
                     return status
                 if self.rounds >= max_rounds:
@@ -185,6 +195,9 @@ class _Run:
                     self.save_state()
         except KeyboardInterrupt:
             return Status.stopped
+        except BaseException:
+            self.save_state()
+            raise
         finally:
             line.say(self.told(), now=True)
 
@@ -195,7 +208,9 @@ class _Run:
             server, parties, lines = drivers.step(self.algorithm, self.net, self.server, self.parties)
             count, lines = 1, jax.tree.map(lambda leaf: leaf[None], lines)
         elif self.driver == "fused":
-            server, parties, count = drivers.fused(self.algorithm, self.net, self.server, self.parties, jnp.asarray(most))
+            server, parties, count = drivers.fused(
+                self.algorithm, self.net, self.server, self.parties, jnp.asarray(most)
+            )
             lines = None
         else:
             limit = min(most, drivers.CHUNK, self.rounds_per_call())
@@ -215,7 +230,9 @@ class _Run:
     def told(self) -> str:
         if not len(self.history):
             return f"round {self.rounds}  {self.seconds:.1f} s"
-        numbers = "  ".join(f"{name} {self.history.last(name):.3g}" for name in ("objective", "violation", "stationarity"))
+        numbers = "  ".join(
+            f"{name} {self.history.last(name):.3g}" for name in ("objective", "violation", "stationarity")
+        )
         return f"round {self.rounds}  {numbers}  {self.seconds:.1f} s"
 
     # the end

@@ -60,7 +60,9 @@ def verify(
         raise ValueError(f"{folder} holds a run of another problem than the one given")
     parties = parties if isinstance(parties, Parties) else split_rows(parties)
     if list(parties.names) != words["parties"]:
-        raise ValueError(f"the run was over {', '.join(words['parties'])}; these parties are {', '.join(parties.names)}")
+        raise ValueError(
+            f"the run was over {', '.join(words['parties'])}; these parties are {', '.join(parties.names)}"
+        )
     start = params if problem.model is None else None
     if start is None and problem.model is None:
         start = np.zeros_like(arrays["w"])

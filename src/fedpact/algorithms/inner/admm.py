@@ -48,8 +48,8 @@ class Sums(eqx.Module):
     gradient: jax.Array | None  # Σ ∇P_i(v)
     residual: jax.Array  # Σ ε̃_i
     objective: jax.Array
-    primal: jax.Array  # Σ ‖u_i − v‖²
-    products: jax.Array  # ⟨ΔF_j, f⟩, then ⟨ΔF_j, ΔF_new⟩, then ‖f‖²
+    primal: jax.Array | None  # Σ ‖u_i − v‖²
+    products: jax.Array | None  # ⟨ΔF_j, f⟩, then ⟨ΔF_j, ΔF_new⟩, then ‖f‖²
 
 
 class Trail(eqx.Module):
@@ -199,12 +199,14 @@ class ADMM(Inner):
         kept = (state.u, state.lam) if self.warm else (point, -gradient)  # Algorithm 2, line 1
         u = jnp.where(restart, kept[0], point + delta)
         new = jnp.where(restart, kept[1], lam + rho * delta)  # (20)
-        trail, products = state.trail, jnp.zeros(2 * self.memory + 1)
-        if self.memory:
-            trail = trail.extended(new - lam, new, slot)
-            products = trail.products(slot)
+        trail = state.trail.extended(new - lam, new, slot) if self.memory else state.trail
         sums = Sums(
-            rho * u + new, gradient if self.measured else None, residual, values.objective, delta @ delta, products
+            z=rho * u + new,
+            gradient=gradient if self.measured else None,
+            residual=residual,
+            objective=values.objective,
+            primal=delta @ delta if self.balance else None,
+            products=trail.products(slot) if self.memory else None,
         )
         return Local(u, new, trail), values, sums
 
@@ -242,7 +244,7 @@ class ADMM(Inner):
         del fresh
         h, merit = own.regularizer, own.merit
         mine, gradient = merit.gradient(point)
-        if self.measured:  # dist∞(0, ∂ℓ_k), from the summed gradient
+        if sums.gradient is not None:  # dist∞(0, ∂ℓ_k), from the summed gradient
             whole = sums.gradient + gradient + 2 * h.ridge * point
             residual = h.distance(point, whole)
             kkt = h.distance(point, whole - (point - merit.centre) / merit.gamma)
@@ -261,18 +263,18 @@ class ADMM(Inner):
         moved = eqx.tree_at(
             lambda s: (s.z, s.t, s.restart, s.since), state, (sums.z, t, jnp.asarray(False), state.since + 1)
         )
-        if self.memory:
-            moved = self._accelerated(state, moved, sums, merit.own.parties)
-        if self.balance:
-            moved = self._balanced(moved, sums, merit.own.parties)
+        if sums.products is not None:
+            moved = self._accelerated(state, moved, sums.z, sums.products, merit.own.parties)
+        if sums.primal is not None:
+            moved = self._balanced(moved, sums.primal, merit.own.parties)
         return moved, progress
 
-    def _accelerated(self, before: Central, after: Central, sums: Sums, n: int) -> Central:
+    def _accelerated(self, before: Central, after: Central, z: jax.Array, products: jax.Array, n: int) -> Central:
         """Weights γ = argmin ‖f − ΔF γ‖ over parties and server together, and the server's own accelerated Σρũ_i."""
         m, slot = self.memory, before.slot
         scale = 1.0 / jnp.sqrt(1.0 * n)  # Σ_i ‖Δλ_i‖² + ‖ΔΣρũ_i‖²/n is the norm in which Douglas-Rachford contracts
-        trail = before.trail.extended(scale * (sums.z - before.z), scale * sums.z, slot)
-        products = sums.products + trail.products(slot)
+        trail = before.trail.extended(scale * (z - before.z), scale * z, slot)
+        products = products + trail.products(slot)
         against, newest, size = products[:m], products[m : 2 * m], jnp.sqrt(products[-1])
         place = jnp.maximum(slot, 0)
         gram = jnp.where(slot < 0, 0.0, before.gram.at[place, :].set(newest).at[:, place].set(newest))
@@ -284,15 +286,17 @@ class ADMM(Inner):
         return eqx.tree_at(
             lambda s: (s.z, s.trail, s.gram, s.weights, s.slot, s.least),
             after,
-            (after.z - gamma @ trail.dg / scale, trail, gram, gamma, following, least),
+            (z - gamma @ trail.dg / scale, trail, gram, gamma, following, least),
         )
 
-    def _balanced(self, state: Central, sums: Sums, n: int) -> Central:
+    def _balanced(self, state: Central, primal: jax.Array, n: int) -> Central:
         """ρ doubled or halved when primal and dual residual are apart by a factor of ten; Anderson begins anew."""
-        primal, dual = jnp.sqrt(sums.primal), state.rho * jnp.sqrt(1.0 * n) * state.step
+        primal, dual = jnp.sqrt(primal), state.rho * jnp.sqrt(1.0 * n) * state.step
         factor = jnp.where(primal > 10 * dual, 2.0, jnp.where(dual > 10 * primal, 0.5, 1.0))
         change = (factor != 1.0) & (state.since >= 10)
-        changed = eqx.tree_at(lambda s: (s.rho, s.restart, s.since), self._anew(state), (state.rho * factor, jnp.asarray(True), 0))
+        changed = eqx.tree_at(
+            lambda s: (s.rho, s.restart, s.since), self._anew(state), (state.rho * factor, jnp.asarray(True), 0)
+        )
         return choose(change, changed, state)
 
     def _anew(self, state: Central) -> Central:

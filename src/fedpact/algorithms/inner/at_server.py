@@ -28,7 +28,7 @@ class AtServer(Inner):
 
     needs_slacks: ClassVar[bool] = False
     prox_growth: ClassVar[float] = 30.0
-    uses_hessian: eqx.AbstractClassVar[bool]
+    uses_hessian: ClassVar[bool]
 
     @abc.abstractmethod
     def remember(self, w: jax.Array) -> Any:

@@ -5,7 +5,7 @@ part: one call of `ask`, `answer`, `learn` is one round of communication.
 """
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -32,8 +32,8 @@ class Inner(eqx.Module):
     prox_growth: how fast the prox term may fade from one subproblem to the next before this solver suffers.
     """
 
-    needs_slacks: eqx.AbstractClassVar[bool]
-    prox_growth: eqx.AbstractClassVar[float]
+    needs_slacks: ClassVar[bool]
+    prox_growth: ClassVar[float]
 
     def prepared(self, size: int) -> "Inner":
         """The same solver with choices that depend on the number of parameters made."""
