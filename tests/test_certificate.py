@@ -3,6 +3,7 @@
 import json
 import pathlib
 import shutil
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -140,6 +141,22 @@ def test_every_constraint_is_reported_as_it_was_written(bound: Bound) -> None:
     assert certificate.constraint("below").worst == int(np.argmax(over))
     with pytest.raises(KeyError, match="below"):
         certificate.constraint("beyond")
+
+
+def logarithm(params: Any, rows: Any) -> Any:
+    del rows
+    return jnp.log(params["w"][0])
+
+
+@pytest.mark.parametrize("place", ["each party", "pooled", "server"])
+def test_a_constraint_without_a_value_holds_to_no_tolerance(place: str) -> None:
+    limit = fp.value(logarithm)
+    limit = {"each party": limit, "pooled": limit.pooled(), "server": limit.at_server()}[place]
+    bound = bind(fp.minimize(fp.mean(SQUARED), [limit <= 0.0]), fp.split_rows(TABLES), SERVER)
+    sizes = {"each party": (1, 0, 0), "pooled": (0, 1, 0), "server": (0, 0, 1)}[place]
+    none = np.zeros((len(TABLES), sizes[0])), np.zeros(sizes[1]), np.zeros(sizes[2])
+    assert measured(bound, np.array([0.5, 0.0, 0.0, 0.0]), *none).holds(1e3)
+    assert not measured(bound, np.array([-0.5, 0.0, 0.0, 0.0]), *none).holds(1e3)
 
 
 # fp.verify

@@ -29,6 +29,7 @@ from fedpact.algorithms.merit import Merit, ServerMerit
 from fedpact.problem.oracle import Values
 
 DENSE_UP_TO = 400  # parameters: a party factors its Hessian up to here and runs conjugate gradients above
+REACHABLE = 1e-12  # accuracy of a local solve that float64 can give; q^t falls below it
 WILDEST = 1e3  # weights larger than this come from differences that are all but dependent
 GROWN = 2.0  # an accelerated step that multiplies the residual by more than this is taken back
 
@@ -159,6 +160,7 @@ class ADMM(Inner):
     def ask(self, state: Central, own: ServerMerit, tau: jax.Array) -> tuple[Central, jax.Array, Sync]:
         floor = 0.01 * tau / (own.merit.own.parties + 1)
         eps = jnp.maximum(floor, tau * self.q**state.t) if self.measured else self.q**state.t
+        eps = jnp.maximum(eps, REACHABLE)
         v = jnp.where(state.restart, state.v, self._server_update(state, own, eps))
         message = Sync(state.rho, eps, state.restart, state.weights, state.slot)
         return eqx.tree_at(lambda s: (s.v, s.step), state, (v, jnp.linalg.norm(v - state.v))), v, message
