@@ -106,7 +106,9 @@ def polished(w: cp.Variable, stated: Stated, held: list[Any], kinks: np.ndarray)
         point[free], mu[active] = z[: free.sum()], z[free.sum() :]
         w.value = point
         gradient = stated.objective.grad[w].toarray().ravel()
-        gradient = gradient + sum(m * c.expr.grad[w].toarray().ravel() for m, c in zip(mu[active], touching, strict=True))
+        gradient = gradient + sum(
+            m * c.expr.grad[w].toarray().ravel() for m, c in zip(mu[active], touching, strict=True)
+        )
         return np.concatenate([gradient[free], [c.expr.value for c in touching]])
 
     first = np.concatenate([point[free], [np.sum(c.dual_value) for c in touching]])
@@ -131,10 +133,10 @@ def regression(seed: int, sizes: Sequence[int], limits: Sequence[float], d: int 
     return tables
 
 
-def classes(seed: int, sizes: Sequence[int], d: int = 3) -> list[fp.Table]:
+def classes(seed: int, sizes: Sequence[int], d: int = 3, distance: float = 1.0) -> list[fp.Table]:
     """Two overlapping classes, which lie a little differently at each party; both are there at every one."""
     rng = np.random.default_rng(seed)
-    direction = rng.normal(size=d) / np.sqrt(d)
+    direction = distance * rng.normal(size=d) / np.sqrt(d)
     tables = []
     for rows in sizes:
         y = np.arange(rows) % 2
@@ -143,7 +145,7 @@ def classes(seed: int, sizes: Sequence[int], d: int = 3) -> list[fp.Table]:
     return tables
 
 
-def quadratics(seed: int, parties: int = 3, d: int = 6, lines: int = 3) -> list[fp.Table]:
+def quadratics(seed: int, parties: int = 2, d: int = 5, lines: int = 2) -> list[fp.Table]:
     """One row per party: Q positive definite, q, and lines a·w − b that pass near the origin."""
     rng = np.random.default_rng(seed)
     tables = []
@@ -191,10 +193,6 @@ def second(w: Any, rows: Any) -> Any:
     return rows["a"][:, 1] @ w - rows["b"][:, 1]
 
 
-def third(w: Any, rows: Any) -> Any:
-    return rows["a"][:, 2] @ w - rows["b"][:, 2]
-
-
 # the same in cvxpy
 
 
@@ -240,7 +238,14 @@ SIZES = (15, 12, 14)
 TIGHT, LOOSE = (0.2, 0.25, 0.14), (50.0, 50.0, 50.0)
 
 
-def _limited(name: str, h: Any, cp_h: Callable[[Any], Any], limits: Sequence[float] = TIGHT, box: tuple[float, ...] = (), **more: Any) -> Case:
+def _limited(
+    name: str,
+    h: Any,
+    cp_h: Callable[[Any], Any],
+    limits: Sequence[float] = TIGHT,
+    box: tuple[float, ...] = (),
+    sparse: bool = False,
+) -> Case:
     """Least squares under a loss limit at each party, with a regulariser."""
     tables = regression(1, SIZES, limits)
     return Case(
@@ -253,7 +258,7 @@ def _limited(name: str, h: Any, cp_h: Callable[[Any], Any], limits: Sequence[flo
             party=[[cp_excess(w, t) <= 0] for t in tables],
             box=box,
         ),
-        **more,
+        sparse=sparse,
     )
 
 
@@ -264,75 +269,69 @@ def _quadratic(name: str, constraints: list[fp.Constraint], rows: Callable[[Any,
         name,
         fp.minimize(fp.mean(bowl), constraints),
         fp.split_rows(tables),
-        6,
+        5,
         lambda w: Stated(average([cp_bowl(w, t) for t in tables]), party=[rows(w, t) for t in tables]),
     )
 
 
-def _neyman_pearson(name: str, sizes: Sequence[int], limit: float) -> Case:
-    tables = classes(23, sizes)
+def _neyman_pearson() -> Case:
+    tables = classes(30, (24, 20, 22, 21))
     return Case(
-        name,
+        "Neyman-Pearson",
         fp.minimize(
             fp.mean(LOGISTIC, where=fp.col("y") == 0),
-            [(fp.mean(LOGISTIC, where=fp.col("y") == 1) <= limit).named("missed")],
+            [
+                (fp.mean(LOGISTIC, where=fp.col("y") == 1) <= 0.3).named("missed"),
+                (fp.mean(LOGISTIC, where=fp.col("y") == 0) <= 0.9).named("false"),
+            ],
             fp.l2(0.01),
         ),
         fp.split_rows(tables),
         4,
         lambda w: Stated(
             average([cp_logistic(w, [t], 0) for t in tables]) + 0.01 * cp.sum_squares(w),
-            party=[[cp_logistic(w, [t], 1) <= limit] for t in tables],
+            party=[[cp_logistic(w, [t], 1) <= 0.3, cp_logistic(w, [t], 0) <= 0.9] for t in tables],
         ),
     )
 
 
-def _at_least() -> Case:
-    tables = regression(4, SIZES, TIGHT)
-    return Case(
-        "at least",
-        fp.minimize(fp.mean(SQUARED), [(fp.mean(shortfall) >= 0.0).named("reward")]),
-        fp.split_rows(tables),
-        5,
-        lambda w: Stated(
-            average([cp_squared(w, t) for t in tables]), party=[[cp_excess(w, t) <= 0] for t in tables]
-        ),
-    )
-
-
-def _redundant() -> Case:
+def _twice() -> Case:
+    """One limit, stated from both sides: the two multipliers are not unique, their sum is."""
     tables = regression(1, SIZES, TIGHT)
+    limits = [(fp.mean(excess) <= 0.0).named("at most"), (fp.mean(shortfall) >= 0.0).named("at least")]
     return Case(
-        "the same constraint twice",
-        fp.minimize(fp.mean(SQUARED), [(fp.mean(excess) <= 0.0).named(name) for name in ("once", "twice")]),
+        "the same limit twice",
+        fp.minimize(fp.mean(SQUARED), limits),
         fp.split_rows(tables),
         5,
-        lambda w: Stated(
-            average([cp_squared(w, t) for t in tables]), party=[[cp_excess(w, t) <= 0] for t in tables]
-        ),
+        lambda w: Stated(average([cp_squared(w, t) for t in tables]), party=[[cp_excess(w, t) <= 0] for t in tables]),
         unique=False,
     )
 
 
-def _pooled_limit() -> Case:
+def _pooled() -> tuple[Case, Case]:
+    """A limit and a balance over all rows; and the same rows at one party, where both are its own."""
     tables = regression(5, SIZES, (0.1, 0.2, 0.15))
-    return Case(
-        "pooled limit",
-        fp.minimize(fp.mean(SQUARED).pooled(), [(fp.mean(excess) <= 0.0).pooled().named("all rows")]),
-        fp.split_rows(tables),
-        5,
-        lambda w: Stated(cp_squared(w, *tables), pooled=[cp_excess(w, *tables) <= 0]),
-    )
-
-
-def _pooled_equality() -> Case:
-    tables = regression(6, SIZES, TIGHT)
-    return Case(
-        "pooled equality",
-        fp.minimize(fp.mean(SQUARED), [(fp.mean(gap).pooled() == 0.16).named("balance")]),
-        fp.split_rows(tables),
-        5,
-        lambda w: Stated(average([cp_squared(w, t) for t in tables]), pooled=[cp_gap(w, *tables) - 0.16 == 0]),
+    whole = fp.Table({name: np.concatenate([t[name] for t in tables]) for name in tables[0].columns})
+    loss, limit, balance = fp.mean(SQUARED), (fp.mean(excess) <= 0.0).named("limit"), fp.mean(gap) == 0.1
+    balance = balance.named("balance")
+    return (
+        Case(
+            "pooled",
+            fp.minimize(loss.pooled(), [limit.pooled(), balance.pooled()]),
+            fp.split_rows(tables),
+            5,
+            lambda w: Stated(
+                cp_squared(w, *tables), pooled=[cp_excess(w, *tables) <= 0, cp_gap(w, *tables) - 0.1 == 0]
+            ),
+        ),
+        Case(
+            "single party",
+            fp.minimize(loss, [limit, balance]),
+            fp.split_rows([whole]),
+            5,
+            lambda w: Stated(cp_squared(w, whole), party=[[cp_excess(w, whole) <= 0, cp_gap(w, whole) - 0.1 == 0]]),
+        ),
     )
 
 
@@ -362,20 +361,9 @@ def _server_norm() -> Case:
     )
 
 
-def _single() -> Case:
-    (table,) = tables = regression(9, (20,), (0.05,))
-    return Case(
-        "single party",
-        fp.minimize(fp.mean(SQUARED), [(fp.mean(excess) <= 0.0).named("limit")]),
-        fp.split_rows(tables),
-        5,
-        lambda w: Stated(cp_squared(w, table), party=[[cp_excess(w, table) <= 0]]),
-    )
-
-
 def _unequal() -> Case:
-    sizes = (9, 150, 60, 6, 55, 25, 8)
-    tables = regression(45, sizes, (1.0, 0.08, 0.06, 0.1, 0.06, 0.1, 0.1), d=3)
+    sizes = (9, 80, 66, 8, 70, 65, 8)
+    tables = regression(42, sizes, (0.1, 0.08, 0.06, 0.1, 0.06, 0.1, 0.1), d=3)
     return Case(
         "seven unequal parties",
         fp.minimize(fp.mean(SQUARED).pooled(), [(fp.mean(excess) <= 0.0).named("limit")], fp.l2(0.01)),
@@ -399,12 +387,12 @@ def _everything() -> Case:
                 (fp.mean(excess).at_server() <= 0.0).named("regulator"),
                 (fp.value(fp.squared_norm) <= 5.5).at_server().named("norm"),
             ],
-            fp.l1(0.05) + fp.l2(0.01),
+            fp.l1(0.2) + fp.l2(0.01),
         ),
         fp.split_rows(tables),
         5,
         lambda w: Stated(
-            cp_squared(w, *tables) + 0.05 * cp.norm1(w) + 0.01 * cp.sum_squares(w),
+            cp_squared(w, *tables) + 0.2 * cp.norm1(w) + 0.01 * cp.sum_squares(w),
             party=[[cp_excess(w, t) <= 0] for t in tables],
             server=[cp_excess(w, own) <= 0, cp.sum_squares(w) <= 5.5],
             pooled=[cp_gap(w, *tables) - 0.05 <= 0, -cp_gap(w, *tables) - 0.05 <= 0],
@@ -419,25 +407,24 @@ GROUPS = ((0, 1), (2, 3), (4,))
 CASES = {
     case.name: case
     for case in (
-        _quadratic("equalities", [(fp.mean(first) == 0.0).named("line")], lambda w, t: [cp_line(w, t, 0) == 0]),
+        _quadratic(
+            "equalities",
+            [(fp.mean(first) == 0.0).named("one"), (fp.mean(second) == 0.0).named("two")],
+            lambda w, t: [cp_line(w, t, 0) == 0, cp_line(w, t, 1) == 0],
+        ),
         _quadratic(
             "half-spaces",
-            [(fp.mean(line) <= 0.0).named(name) for name, line in (("one", first), ("two", second))],
-            lambda w, t: [cp_line(w, t, 0) <= 0, cp_line(w, t, 1) <= 0],
+            [(fp.mean(first) <= 0.0).named("low"), (fp.mean(second) >= 0.0).named("high")],
+            lambda w, t: [cp_line(w, t, 0) <= 0, -cp_line(w, t, 1) <= 0],
         ),
         _quadratic(
             "two-sided",
-            [
-                fp.mean(first).between(-0.4, 0.3).named("between"),
-                (abs(fp.mean(second)) <= 0.8).named("abs"),
-                (fp.mean(third) >= -0.1).named("at least"),
-            ],
+            [fp.mean(first).between(-0.4, 0.3).named("between"), (abs(fp.mean(second)) <= 0.5).named("abs")],
             lambda w, t: [
                 cp_line(w, t, 0) - 0.3 <= 0,
                 -0.4 - cp_line(w, t, 0) <= 0,
-                cp_line(w, t, 1) - 0.8 <= 0,
-                -cp_line(w, t, 1) - 0.8 <= 0,
-                -0.1 - cp_line(w, t, 2) <= 0,
+                cp_line(w, t, 1) - 0.5 <= 0,
+                -cp_line(w, t, 1) - 0.5 <= 0,
             ],
         ),
         _quadratic(
@@ -468,14 +455,11 @@ CASES = {
             lambda w: 0.3 * sum(cp.norm2(w[list(g)]) for g in GROUPS),
             sparse=True,
         ),
-        _at_least(),
-        _redundant(),
-        _pooled_limit(),
-        _pooled_equality(),
-        _neyman_pearson("Neyman-Pearson", (40, 12, 22, 20), 0.3),
+        _twice(),
+        *_pooled(),
+        _neyman_pearson(),
         _server_rows(),
         _server_norm(),
-        _single(),
         _unequal(),
         _everything(),
     )

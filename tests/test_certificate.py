@@ -190,7 +190,8 @@ def test_verify_measures_what_was_claimed(finished: tuple[pathlib.Path, fp.Resul
 
 
 @pytest.mark.parametrize(
-    ("array", "change"), [("w", 1e-4), ("w", -1e-4), ("party_multipliers", 1e-3), ("party_multipliers", -1.0), ("w", np.nan)]
+    ("array", "change"),
+    [("w", 1e-4), ("w", -1e-4), ("party_multipliers", 1e-3), ("party_multipliers", -1.0), ("w", np.nan)],
 )
 def test_a_tampered_answer_is_not_ok(
     finished: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path, array: str, change: float

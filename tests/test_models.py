@@ -276,11 +276,9 @@ def every_loss() -> list[Loss]:
     one, many = fp.linear(bias=True), fp.mlp([3, 2, 3])
     return [
         fp.logistic_loss(one),
-        fp.logistic_loss(fp.mlp([3, 2, 1])),
         fp.smoothed_hinge_loss(one, width=0.7),
         fp.squared_loss(one, label="t"),
         fp.softmax_loss(many, label="k"),
-        fp.softmax_loss(fp.linear(outputs=3), label="k"),
         fp.loss(lambda s, y: jnp.log(jnp.cosh(s - y)), one, label="t"),
         fp.logistic_loss(fp.equinox_model(network)),
     ]
@@ -325,8 +323,9 @@ def test_labels_may_be_whole_numbers_floats_or_truth_values(labels: np.ndarray):
     problem = fp.minimize(fp.mean(fp.squared_loss(fp.linear())), [fp.mean(fp.logistic_loss(fp.linear())) <= 1])
     bound = bind(problem, [rows], start={"w": np.ones(3)})
     own = jax.tree.map(lambda leaf: leaf[0], bound.oracles[0])
-    np.testing.assert_allclose(own(bound.start).objective, squares.mean(), rtol=1e-12)
-    np.testing.assert_allclose(own(bound.start).constraints, [expected.mean() - 1], rtol=1e-12)
+    found = jax.jit(lambda w: own(w))(bound.start)
+    np.testing.assert_allclose(found.objective, squares.mean(), rtol=1e-12)
+    np.testing.assert_allclose(found.constraints, [expected.mean() - 1], rtol=1e-12)
 
 
 def test_a_row_wise_function_may_give_whole_numbers():

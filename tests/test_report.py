@@ -3,11 +3,8 @@
 import dataclasses
 import html.parser
 import math
-import os
 import pathlib
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -50,33 +47,40 @@ class Run:
         return path.read_text("utf-8")
 
 
+INF = math.inf
+RANGE = (-1.0, 1.0)
+BOUNDS = ((-INF, 0.2), (0.5, INF), (0.0, 0.0), RANGE)  # of every kind
+
+
 def made_run(
-    rounds: int = 60, parties: int = 5, bounds: tuple[str, ...] = ("<= 0.2", "in [-1, 1]"), names: tuple[str, ...] = ()
+    rounds: int = 60,
+    parties: int = 5,
+    bounds: tuple[tuple[float, float], ...] = ((-INF, 0.2), RANGE),
+    names: tuple[str, ...] = (),
 ) -> Run:
     """A run whose constraints settle, some with room and some at their bound; each g <= 0 as in a real history."""
     rng = np.random.default_rng(0)
     t = np.arange(1, rounds + 1)
     fade = np.exp(-t / max(rounds / 8, 1))[:, None]
     holders = names or tuple(f"party {k + 1}" for k in range(parties))
-    rows, prices, reports = [], [], []
-    for place, bound in enumerate(bounds):
+    c, mu, reports = np.zeros((rounds, parties, 0)), np.zeros((rounds, parties, 0)), []
+    for place, (lower, upper) in enumerate(bounds):
         end = np.where(rng.random(parties) < 0.5, -np.abs(rng.normal(size=parties)), 0.0)
         g = end + 0.3 * rng.normal(size=parties) * fade
-        mu = np.where(end == 0, rng.random(parties), 0.0) * (1 - fade)
-        rows += [g, -2 - g] if bound.startswith("in ") else [g]
-        prices += [mu, 0 * mu] if bound.startswith("in ") else [mu]
-        last, price = (g[-1], mu[-1]) if rounds else (end, 0 * end)
-        values = {"<": 0.2 + last, ">": 0.5 - last, "=": last, "i": 1 + last}[bound[0]]
-        broken = np.abs(last) if bound[0] == "=" else np.maximum(last, 0)
-        columns = [tuple(map(float, c)) for c in (values, price, broken, -broken if bound[0] == "=" else -last)]
-        reports.append(ConstraintReport(f"constraint {place + 1}", bound, holders, *columns))
-    c = np.stack(rows, -1) if rows else np.zeros((rounds, parties, 0))
-    mu = np.stack(prices, -1) if prices else np.zeros((rounds, parties, 0))
+        price = np.where(end == 0, rng.random(parties), 0.0) * (1 - fade)
+        rows, prices = ([g, -2 - g], [price, 0 * price]) if (lower, upper) == RANGE else ([g], [price])
+        mine = tuple(range(c.shape[2], c.shape[2] + len(rows)))
+        c, mu = np.concatenate([c, np.stack(rows, -1)], axis=2), np.concatenate([mu, np.stack(prices, -1)], axis=2)
+        last, paid = (g[-1], price[-1]) if rounds else (end, 0 * end)
+        values = lower - last if upper == INF else upper + last
+        broken = np.abs(last) if lower == upper else np.maximum(last, 0)
+        columns = [tuple(map(float, x)) for x in (values, paid, broken, -broken if lower == upper else -last)]
+        reports.append(ConstraintReport(f"constraint {place + 1}", lower, upper, "party", mine, holders, *columns))
     reports += [
-        ConstraintReport("norm", "<= 25", (SERVER,), (10.0,), (0.5,), (0.0,), (15.0,)),
-        ConstraintReport("gap", "<= 0.02", (ALL_ROWS,), (0.02,), (2.0,), (0.0,), (0.0,)),
+        ConstraintReport("norm", -INF, 25.0, "server", (0,), (SERVER,), (10.0,), (0.5,), (0.0,), (15.0,)),
+        ConstraintReport("gap", -INF, 0.02, "pooled", (0, 1), (ALL_ROWS,), (0.02,), (2.0,), (0.0,), (0.0,)),
     ]
-    last_mu = mu[-1] if rounds else np.zeros((parties, c.shape[2]))
+    last_mu = mu[-1] if rounds else np.zeros(mu.shape[1:])
     certificate = Certificate(1e-6, 0.0, 8e-5, 0.312, tuple(reports), last_mu, np.array([0.5]), np.array([0.0, 2.0]))
     columns = {
         "round": t,
@@ -99,22 +103,20 @@ def made_run(
 
 
 class Reader(html.parser.HTMLParser):
-    """Collects tags, ids, addresses and text, and checks that every element is closed in order."""
+    """Collects tags, addresses, handlers and text, and checks that every element is closed in order."""
 
-    VOID = {"meta", "path", "rect", "use"}
+    VOID = {"meta", "path", "rect"}
 
     def __init__(self) -> None:
         super().__init__()
-        lists: list[list[str]] = [[] for _ in range(6)]
-        self.open, self.tags, self.ids, self.addresses, self.handlers, self.words = lists
+        lists: list[list[str]] = [[] for _ in range(5)]
+        self.open, self.tags, self.addresses, self.handlers, self.words = lists
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         if tag not in self.VOID:
             self.open.append(tag)
         for name, value in attrs:
-            if name == "id":
-                self.ids.append(value or "")
             if name in ("href", "src", "xlink:href", "action"):
                 self.addresses.append(value or "")
             if name.startswith("on"):
@@ -140,9 +142,8 @@ def read(page: str) -> Reader:
     assert not reader.open
     assert "script" not in reader.tags
     assert not reader.handlers
-    assert len(set(reader.ids)) == len(reader.ids)
-    assert all(a.startswith("#") and a[1:] in reader.ids for a in reader.addresses)
-    assert all(reference in reader.ids for reference in re.findall(r"url\(#(.*?)\)", page))
+    assert not reader.addresses
+    assert not re.search(r"https?://|//[a-z]|@import|url\(", page)  # nothing is loaded from elsewhere
     return reader
 
 
@@ -151,56 +152,24 @@ def test_a_typical_run(tmp_path):
     reader = read(page)
     words = " ".join(reader.words)
     assert 10_000 < len(page) < 200_000
-    for told in (
-        "Converged",
-        "Every optimality condition holds",
-        "mean(logistic_loss | y == 1) <= 0.2",
-        "8e-5",
-        "Within",
-    ):
-        assert told in words
-    for told in ("constraint 1", "constraint 2", "norm", "gap", "party 3", "at the limit", "holds", "≤ 0.2", "1.2 MB"):
-        assert told in words, told
-    for told in (
+    told = ("Converged", "Every optimality condition holds", "mean(logistic_loss | y == 1) <= 0.2", "8e-5", "Within")
+    told += ("constraint 1", "constraint 2", "norm", "gap", "party 3", "at the limit", "holds", "≤ 0.2", "1.2 MB")
+    told += (
         "Objective",
         "Violation and stationarity",
         "Data sent",
         "Constraint values",
         "Multipliers",
         "At the server",
-    ):
-        assert told in words
-    assert "scalar row" not in words  # every row was found to belong to a constraint
+    )
+    told += ("norm, at the server", "gap, over all rows")
+    assert [words_ for words_ in told if words_ not in words] == []
     assert reader.tags.count("figure") == 5 + 2 + 2 + 1
     assert page.count('role="img" aria-label=') > 10
     assert "Content-Security-Policy" in page
     assert not re.search(r"\bnan\b", page, re.I)
     assert sorted(p.name for p in (tmp_path / "deep" / "down").iterdir()) == ["report.html"]
-
-
-def test_nothing_is_loaded_from_elsewhere(tmp_path):
-    page = made_run().write(tmp_path / "report.html")
-    assert not re.search(r"https?://|//[a-z]|@import|url\((?!#)", page)
-    assert not re.search("matplotlib", page, re.I)
-
-
-def test_the_same_run_gives_the_same_bytes(tmp_path, monkeypatch):
-    first = made_run().write(tmp_path / "a.html")
-    matplotlib = pytest.importorskip("matplotlib")
-    with matplotlib.rc_context({"lines.linewidth": 9, "font.size": 30, "axes.grid": False}):
-        second = made_run().write(tmp_path / "b.html")
-    assert first == second
-    assert matplotlib.rcParams["svg.fonttype"] == "path"  # nothing of ours is left behind
-
-
-def test_the_drawing_keeps_out_of_pyplot():
-    code = (
-        "import pathlib, sys, tempfile, test_report; assert 'matplotlib' not in sys.modules; "
-        "test_report.made_run(3).write(pathlib.Path(tempfile.mkdtemp(), 'r.html')); "
-        "assert 'matplotlib' in sys.modules and 'matplotlib.pyplot' not in sys.modules"
-    )
-    paths = os.pathsep.join([*sys.path, str(pathlib.Path(__file__).parent)])
-    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": paths})
+    assert made_run().write(tmp_path / "again.html") == page  # the same run gives the same bytes
 
 
 @pytest.mark.parametrize("columns", [{"round": np.zeros(0, int)}, {}])
@@ -215,7 +184,7 @@ def test_a_run_without_history(tmp_path, columns):
 @pytest.mark.parametrize("rounds", [1, 2, 30])
 @pytest.mark.parametrize("parties", [1, 6, 7])
 def test_few_rounds_and_parties(tmp_path, rounds, parties):
-    reader = read(made_run(rounds, parties, ("<= 0.2", ">= 0.5", "== 0", "in [-1, 1]")).write(tmp_path / "report.html"))
+    reader = read(made_run(rounds, parties, BOUNDS).write(tmp_path / "report.html"))
     assert reader.tags.count("figure") >= 7
 
 
@@ -282,19 +251,20 @@ def test_any_range_can_be_drawn(tmp_path, shape):
     assert ("axis is logarithmic" in page) == (shape in ("wild", "falling"))
 
 
-def test_five_hundred_parties_and_fifty_constraints(tmp_path):
-    page = made_run(200, 500, ("<= 0.2", ">= 0.5", "== 0", "in [-1, 1]", "<= 0.2") * 10).write(tmp_path / "report.html")
+def test_many_parties_and_constraints(tmp_path):
+    page = made_run(60, 200, (*BOUNDS, (-INF, 0.2)) * 8).write(tmp_path / "report.html")
     reader = read(page)
     words = " ".join(reader.words)
-    assert len(page.encode()) < 2_000_000
-    assert "from least to greatest of 500" in words
+    assert len(page.encode()) < 1_500_000
+    assert "from least to greatest of 200" in words
+    assert "16 more, with more room, are not drawn" in words
     assert "are left out" in words
-    assert reader.tags.count("details") > 50
+    assert reader.tags.count("details") > 40
 
 
-def test_a_hundred_thousand_rounds(tmp_path):
-    run = made_run(100_000, 6, ("<= 0.2",) * 4)
-    noise = np.random.default_rng(0).normal(size=100_000)
+def test_twenty_thousand_rounds(tmp_path):
+    run = made_run(20_000, 6, ((-INF, 0.2),) * 2)
+    noise = np.random.default_rng(0).normal(size=20_000)
     history = {**run.history, "objective": noise, "stationarity": np.exp(noise), "violation": np.maximum(noise, 0)}
     page = dataclasses.replace(run, history=history).write(tmp_path / "report.html")
     assert len(page.encode()) < 1_000_000
@@ -312,10 +282,9 @@ def test_thinning_keeps_the_extremes():
 def test_hostile_names(tmp_path):
     run = made_run(parties=7, names=HOSTILE)
     reports = [dataclasses.replace(r, name=n) for r, n in zip(run.certificate.constraints, HOSTILE, strict=False)]
-    reports[3] = dataclasses.replace(reports[3], bound="<= <b>1</b>")
     certificate = dataclasses.replace(run.certificate, constraints=tuple(reports))
     evil = "</pre></p><img src=x onerror=alert(1)>"
-    page = Run(certificate, run.history, HOSTILE, evil, evil, evil, {evil: evil, "tolerance": evil}).write(
+    page = Run(certificate, run.history, HOSTILE, evil, evil, evil, {evil: evil, "tolerance": "1"}).write(
         tmp_path / "r.html"
     )
     reader = read(page)  # no script, no handler, well-formed
@@ -348,49 +317,37 @@ def test_a_failed_write_leaves_the_old_page(tmp_path, monkeypatch):
 # the rows of a history
 
 
-def report_of(bound: str, multipliers: tuple[float, ...], margins: tuple[float, ...]) -> ConstraintReport:
-    nothing = (0.0,) * len(margins)
-    return ConstraintReport("c", bound, ("a", "b"), nothing, multipliers, nothing, margins)
+@pytest.mark.parametrize(
+    ("lower", "upper", "rows", "expected"),
+    [
+        (-INF, 0.2, (2,), 0.15),
+        (-INF, 0.2, (0, 1), 0.1),  # an absolute value
+        (1.0, INF, (1, 2), 1.05),
+        (2.0, 2.0, (0,), 1.7),
+        (-1.0, 0.5, (0, 2), 0.2),  # the last row is the lower bound's
+    ],
+)
+def test_values_come_back_from_rows(lower, upper, rows, expected):
+    report = dataclasses.replace(made_run(1).certificate.constraints[0], lower=lower, upper=upper, rows=rows)
+    c = np.tile([-0.3, -0.1, -0.05], (7, 2, 1))
+    np.testing.assert_allclose(traces.value(report, c), np.full((7, 2), expected))
 
 
-def test_rows_are_found_by_their_multipliers():
-    reports = [report_of("<= 0.1", (0.3, 0.0), (0.0, 0.1)), report_of("<= 2", (0.0, 0.5), (1.0, 0.0))]
-    mu = np.array([[0.0, 0.3, 0.0], [0.0, 0.0, 0.5]])  # the first is an absolute value: two rows
-    assert traces.rows_of_each(reports, mu) == [slice(0, 2), slice(2, 3)]
+def test_what_the_server_holds_goes_by_name(tmp_path):
+    run = made_run(2)
+    page = run.write(tmp_path / "report.html")
+    assert "norm, at the server: from 0.316 to 0.432." in page
+    assert "gap, over all rows: from 1.26 to 1.73." in page  # both rows of an absolute value, added
+    own, pooled = run.history["server_multipliers"], run.history["pooled_multipliers"]
+    by_slacks = {"server_multipliers": np.concatenate([own, pooled], axis=1), "pooled_multipliers": np.zeros((2, 0))}
+    assert dataclasses.replace(run, history={**run.history, **by_slacks}).write(tmp_path / "slacks.html") == page
 
 
-def test_rows_are_found_by_their_values_where_no_constraint_binds():
-    reports = [report_of("<= 0.1", (0.0, 0.0), (0.02, 0.05)), report_of("<= 2", (0.0, 0.0), (1.0, 1.5))]
-    c = np.array([[-0.02, -0.18, -1.0], [-0.15, -0.05, -1.5]])
-    nothing = np.zeros((2, 3))
-    assert traces.rows_of_each(reports, nothing, c) == [slice(0, 2), slice(2, 3)]
-    assert traces.rows_of_each(reports, nothing) is None  # two ways fit, so neither is claimed
-
-
-def test_what_the_server_holds_goes_by_name():
-    reports = [report_of("<= 0.1", (0.0,), (0.02,)), report_of("<= 2", (0.0,), (1.0,))]
-    mu = np.zeros((9, 3))  # an absolute value and another, which never had a price
-    pooled = [report_of("<= 1", (3.0,), (0.0,))]
-    columns = {"server_multipliers": mu, "pooled_multipliers": mu[:, :2] + [1, 2]}
-    told = traces.shared_multipliers(columns, (reports, np.zeros(3)), (pooled, np.array([1.0, 2.0])))
-    assert told
-    assert told[0] == ["c, at the server", "c, at the server", "c, over all rows"]
-    np.testing.assert_array_equal(told[1][-1], [0, 0, 3])
-
-
-def test_values_come_back_from_rows():
-    c = np.array([[-0.3, -0.1]])
-    read = {words: traces.Bound.read(words) for words in ("<= 0.2", ">= 1", "== 2", "in [-1, 1e-3]", "about 3")}
-    assert read.pop("about 3") is None
-    values = [bound.values(c)[0] for bound in read.values() if bound]
-    np.testing.assert_allclose(values, [0.1, 1.1, 1.7, -0.299])
-
-
-def test_unknown_rows_are_drawn_by_number(tmp_path):
-    run = made_run(bounds=("<= 0.2", "<= 0.3"))
-    tripled = {c: np.repeat(run.history[c], 3, axis=2) for c in ("constraints", "multipliers")}
-    page = dataclasses.replace(run, history={**run.history, **tripled}).write(tmp_path / "report.html")
-    assert "scalar row 6" in page
+def test_columns_of_another_shape_are_not_drawn(tmp_path):
+    run = made_run()
+    odd = {name: np.repeat(column, 4, axis=-1) for name, column in run.history.items() if name != "round"}
+    reader = read(dataclasses.replace(run, history={**run.history, **odd}).write(tmp_path / "report.html"))
+    assert "figure" not in reader.tags
 
 
 def test_numbers_in_words():

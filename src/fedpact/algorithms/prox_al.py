@@ -373,7 +373,7 @@ class ProxAL(Algorithm[Server]):
         return ServerMerit(merit, server.nu, self._regularizer(net))
 
     def _tau(self, server: Server) -> jax.Array:
-        return self.tolerances(server.k, server.goal.stationarity)
+        return self.tolerances(server.k.astype(server.beta.dtype), server.goal.stationarity)
 
 
 def _rise(change: jax.Array, equality: np.ndarray) -> jax.Array:

@@ -112,7 +112,6 @@ class _Recorder(Mapping[str, Any]):
         return self.rows[name]
 
     def __iter__(self) -> Iterator[str]:
-        self.seen.update(self.rows)
         return iter(self.rows)
 
     def __len__(self) -> int:

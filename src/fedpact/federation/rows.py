@@ -141,7 +141,7 @@ def _of_tables(data: Mapping[str, Any]) -> bool:
 
 
 def _column(table: Table, name: str, role: str) -> np.ndarray:
-    if name not in table.columns:
+    if not isinstance(name, str) or name not in table.columns:
         raise ValueError(f"{role}={name!r}: no such column; there are {', '.join(table.columns)}")
     if table[name].ndim != 1:
         raise ValueError(f"{role}={name!r}: that column holds arrays, not one value per row")

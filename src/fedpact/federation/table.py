@@ -145,7 +145,9 @@ def _plain(name: str, values: Any) -> np.ndarray:
 def _gathered(columns: dict[str, np.ndarray], x: Iterable[str] | None) -> dict[str, np.ndarray]:
     if x is None:
         return columns
-    names = [x] if isinstance(x, str) else list(x)
+    names = [x] if isinstance(x, str) else list(x) if isinstance(x, Iterable) else [x]
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError(f"x= lists the names of the columns that make the matrix 'x', not {x!r}")
     missing = [name for name in names if name not in columns]
     if missing:
         raise ValueError(f"no column {missing[0]!r} to gather into 'x'; there are {', '.join(columns)}")

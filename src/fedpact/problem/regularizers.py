@@ -115,18 +115,12 @@ class FlatRegularizer(eqx.Module):
             shrunk = jnp.sign(w) * jnp.maximum(jnp.abs(w) - step * self.l1, 0.0)
             return jnp.clip(shrunk, self.lower, self.upper)
         norms = self._norms(w)
-        scale = jnp.where(norms > step * self.weight, 1.0 - step * self.weight / jnp.where(norms > 0, norms, 1.0), 0.0)
+        steps = jax.ops.segment_max(jnp.broadcast_to(step, w.shape), self.group, self.groups)
+        scale = jnp.maximum(1.0 - steps * self.weight / jnp.where(norms > 0, norms, 1.0), 0.0)
         return jnp.where(self.group >= 0, w * scale[self.group], w)
 
     def prox_slope(self, w: jax.Array, step: jax.Array | float) -> jax.Array:
-        """A generalised derivative of prox at w, as a matrix."""
-        if self.bent == "none":
-            return jnp.eye(w.size, dtype=w.dtype)
-        if self.bent == "coordinates":
-            moved = jnp.abs(w) > step * self.l1
-            v = self.prox(w, step)
-            inside = (v > self.lower) & (v < self.upper)
-            return jnp.diag((moved & inside).astype(w.dtype))
+        """A derivative of prox at w, as a matrix."""
         return jax.jacfwd(lambda v: self.prox(v, step))(w)
 
     def distance(self, w: jax.Array, gradient: jax.Array) -> jax.Array:

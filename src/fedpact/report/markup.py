@@ -40,10 +40,7 @@ def power_of_ten(exponent: int) -> str:
 
 def bound(words: str) -> str:
     """A constraint's bound with the signs of print: `<= 0.2` is ≤ 0.2."""
-    for ascii_sign, sign in (("<=", "≤"), (">=", "≥"), ("==", "=")):
-        if words.startswith(ascii_sign):
-            return text(sign + words[2:])
-    return text(words)
+    return text(words.replace("<=", "≤").replace(">=", "≥").replace("==", "="))
 
 
 def plural(count: int, word: str) -> str:

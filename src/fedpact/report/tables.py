@@ -5,14 +5,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedpact.certificate import ALL_ROWS, SERVER, Certificate, ConstraintReport
+from fedpact.certificate import Certificate, ConstraintReport
 from fedpact.report import markup
 
 MOST_ROWS = 4000  # of all tables together
 FIRST_ROWS = 10  # of a table, before the rest is folded
 FIRST_CONSTRAINTS = 20
 OPEN_TABLES = 3  # with more constraints than this, their tables are folded
-STRIP = (150, 18)  # width and height
+STRIP_WIDTH, STRIP_HEIGHT = 150, 18
+
+SIGNS = {"good": "✓", "edge": "◆", "bad": "✕"}
 
 MEANINGS = {
     "Stationarity": "the largest component of the Lagrangian's gradient: how much slope is left to follow",
@@ -21,147 +23,104 @@ MEANINGS = {
 }
 
 
-# the certificate
-
-
-def certificate_gauges(certificate: Certificate, tolerance: float | None) -> str:
+def certificate_gauges(certificate: Certificate, tolerance: float) -> str:
     """The three numbers as bars on one logarithmic scale, with the tolerance across."""
     numbers = (certificate.stationarity, certificate.feasibility, certificate.complementarity)
-    shown = [x for x in (*numbers, tolerance or 0.0) if math.isfinite(x) and x > 1e-30] or [1e-4]
+    shown = [x for x in (*numbers, tolerance) if 1e-30 < x < math.inf]
     low = math.floor(math.log10(min(shown)) - 0.5)
     high = max(math.ceil(math.log10(max(shown)) + 0.5), low + 4)
 
-    def place(x: float) -> float:
-        if not math.isfinite(x):
-            return 100.0
-        return 100.0 * min(max((math.log10(x) - low) / (high - low), 0.0), 1.0) if x > 0 else 0.0
+    def place(x: float) -> str:
+        part = (math.log10(max(x, 1e-300)) - low) / (high - low) if math.isfinite(x) else 1.0
+        return f"{100 * min(max(part, 0.0), 1.0):.1f}%"
 
-    mark = "" if tolerance is None else f'<i class="mark" style="left:{place(tolerance):.1f}%"></i>'
     items = []
     for (label, meaning), x in zip(MEANINGS.items(), numbers, strict=True):
-        kind, words = _against(x, tolerance)
-        told = f"{label} {markup.number(x, 3)}, {words.lower()}"
+        kind = "good" if x <= tolerance else "bad"
+        words = f"{'Within' if x <= tolerance else 'Above'} tolerance" if math.isfinite(x) else "Not finite"
         items.append(
             f'<li class="{kind}"><span class="label"><b>{label}</b> <small>{meaning}</small></span>'
-            f'<span class="track" role="img" aria-label="{told}">'
-            f'<i class="bar" style="width:{place(x):.1f}%"></i>{mark}</span>'
+            f'<span class="track" role="img" aria-label="{label} {markup.number(x, 3)}, {words.lower()}">'
+            f'<i class="bar" style="width:{place(x)}"></i><i class="mark" style="left:{place(tolerance)}"></i></span>'
             f'<span class="reading"><b>{markup.number(x, 3)}</b> '
             f'<span class="verdict">{SIGNS[kind]} {words}</span></span></li>'
         )
-    stride = max(1, math.ceil((high - low) / 6))
     ticks = "".join(
-        f'<span style="left:{100 * (e - low) / (high - low):.1f}%">{markup.power_of_ten(e)}</span>'
-        for e in range(low, high + 1, stride)
+        f'<span style="left:{place(10.0**e)}">{markup.power_of_ten(e)}</span>'
+        for e in range(low, high + 1, math.ceil((high - low) / 6))
     )
-    scale = f'<div class="scale" aria-hidden="true"><div>{ticks}</div></div>'
-    return f'<ul class="gauges">{"".join(items)}</ul>{scale}'
-
-
-def _against(x: float, tolerance: float | None) -> tuple[str, str]:
-    if math.isnan(x) or x == math.inf:
-        return "bad", "Not finite"
-    if tolerance is None:
-        return "plain", "Measured"
-    return ("good", "Within tolerance") if x <= tolerance else ("bad", "Above tolerance")
-
-
-# the constraints
-
-SIGNS = {"good": "✓", "edge": "◆", "bad": "✕", "plain": "·"}
-
-
-def verdict(report: ConstraintReport, at: int, tolerance: float) -> tuple[str, str]:
-    """How a constraint stands at one holder: (kind, words)."""
-    room, value = report.margins[at], report.values[at]
-    if math.isnan(room) or math.isnan(value):
-        return "bad", "not a number"
-    if room < -tolerance:
-        return "bad", "broken"
-    if report.bound.startswith("=="):
-        return "good", "holds"
-    return ("edge", "at the limit") if room <= tolerance else ("good", "holds")
+    return (
+        "<p>Measured after the run by one more exchange with the parties, from the answer and its multipliers "
+        "alone, whatever the method said. All three numbers are 0 at an exact optimum, and in the units of the "
+        f"problem's own objective and constraints. The upright line is the tolerance, {markup.number(tolerance)}. "
+        f'The scale is logarithmic.</p><ul class="gauges">{"".join(items)}</ul>'
+        f'<div class="scale" aria-hidden="true"><div>{ticks}</div></div>'
+    )
 
 
 def constraint_tables(reports: Sequence[ConstraintReport], tolerance: float) -> str:
     """All constraints at a glance, then each one at its holders."""
     if not reports:
         return "<p>The problem has no constraints.</p>"
-    alone = len(reports) == 1
+    out = [
+        "<p><b>Margin</b> is the room left before the bound, negative where it is broken; verdicts are to the "
+        f"tolerance, {markup.number(tolerance)}. <b>Multiplier</b> is the price of a constraint: by how much the "
+        "objective would fall per unit of a looser bound, 0 where the bound does not matter, signed for an equality.</p>"
+    ]
     many = [r for r in reports if len(r.holders) > 1]
-    out = []
-    if not (alone and many):
-        rows = [_glance(r, tolerance) for r in sorted(reports, key=_room)]
+    alone = len(many) == len(reports) == 1
+    if not alone:
         head = (
-            '<thead><tr><th>Constraint</th><th></th><th class="left">Worst at</th><th>Value</th><th>Margin</th>'
-            f'<th>Multiplier</th><th class="left">{"Room at every party" if many else ""}</th></tr></thead>'
+            '<th>Constraint</th><th></th><th class="left">Worst at</th><th>Value</th><th>Margin</th><th>Multiplier</th>'
+            f'<th class="left">{"Room at every party" if many else ""}</th>'
         )
+        rows = [_glance(report, tolerance) for report in reports]
         out.append(_folded("All constraints, the tightest first", head, rows, FIRST_CONSTRAINTS))
-    most = max(FIRST_ROWS, MOST_ROWS // max(len(many), 1))
     each = []
-    for report in sorted(many, key=_room):
-        bound = "" if _named_by_bound(report) else f"{markup.bound(report.bound)}, "
-        heading = f"{markup.name(report.name)} <span>{bound}{_held(report)}</span>"
-        table = _holders(report, tolerance, most)
+    for report in many:
+        parties = f"at each of {markup.plural(len(report.holders), 'party')}"
+        heading = f"{markup.name(report.name)} <span>{', '.join(filter(None, (_bound(report), parties)))}</span>"
+        table = _holders(report, tolerance, max(FIRST_ROWS, MOST_ROWS // len(many)))
         if len(many) <= OPEN_TABLES:
-            strip = f"<p class='wide'>{_strip(report, tolerance, 'Room at every party: ')}</p>" if alone else ""
+            strip = f'<p class="wide">Room at every party: {_strip(report, tolerance)}</p>' if alone else ""
             each.append(f"<h3>{heading}</h3>{strip}{table}")
         else:
             each.append(f"<details><summary>{heading}</summary>{table}</details>")
     if len(each) > FIRST_ROWS:
-        return f"{''.join(out)}<details><summary>Party by party</summary>{''.join(each)}</details>"
+        each = ["<details><summary>Party by party</summary>", *each, "</details>"]
     return "".join(out + each)
 
 
-def _held(report: ConstraintReport) -> str:
-    if report.holders == (SERVER,):
-        return "on the server's rows"
-    if report.holders == (ALL_ROWS,):
-        return "over all rows together"
-    return f"at each of {markup.plural(len(report.holders), 'party')}"
-
-
-def _named_by_bound(report: ConstraintReport) -> bool:
-    """A constraint that nobody named is called by its formula, which ends with the bound."""
-    return report.name.endswith(report.bound)
-
-
-def _room(report: ConstraintReport) -> float:
-    return -math.inf if any(map(math.isnan, report.margins)) else min(report.margins, default=math.inf)
+def _bound(report: ConstraintReport) -> str:
+    """The bound, but for a constraint that nobody named: it is called by its formula, which ends with the bound."""
+    return "" if report.name.endswith(report.bound) else markup.bound(report.bound)
 
 
 def _glance(report: ConstraintReport, tolerance: float) -> str:
-    if not report.holders:
-        return f'<tr><th scope="row">{markup.name(report.name)}</th><td colspan="6">held by nobody</td></tr>'
     at = report.worst
-    strip = f"<td>{_strip(report, tolerance) if len(report.holders) > 1 else ''}</td>"
-    bound = "" if _named_by_bound(report) else f" <small>{markup.bound(report.bound)}</small>"
     return (
-        f'<tr><th scope="row">{markup.name(report.name)}{bound}</th>'
+        f'<tr><th scope="row">{markup.name(report.name)} <small>{_bound(report)}</small></th>'
         f'{_verdict(report, at, tolerance)}<td class="left">{markup.name(report.holders[at])}</td>'
-        f"{_numbers(report, at)}{strip}</tr>"
+        f"{_numbers(report, at)}<td>{_strip(report, tolerance) if len(report.holders) > 1 else ''}</td></tr>"
     )
 
 
 def _holders(report: ConstraintReport, tolerance: float, most: int) -> str:
     """The holders of one constraint, least room first."""
-    order = sorted(range(len(report.holders)), key=lambda k: _ascending(report.margins[k]))
+    order = np.nan_to_num(report.margins, nan=-np.inf).argsort(kind="stable")
     rows = [
         f'<tr><th scope="row">{markup.name(report.holders[k])}</th>'
         f"{_verdict(report, k, tolerance)}{_numbers(report, k)}</tr>"
         for k in order[:most]
     ]
     value = f"Value, {markup.bound(report.bound)}"
-    head = f"<thead><tr><th>Party</th><th></th><th>{value}</th><th>Margin</th><th>Multiplier</th></tr></thead>"
+    head = f"<th>Party</th><th></th><th>{value}</th><th>Margin</th><th>Multiplier</th>"
     out = _folded(f"{report.name}, least room first", head, rows, FIRST_ROWS)
-    if order[most:]:
-        left = [report.margins[k] for k in order[most:]]
-        between = f"margins from {markup.number(min(left), 3)} to {markup.number(max(left), 3)}"
-        out += f'<p class="none">{markup.plural(len(left), "party")} more, with {between}, are left out here.</p>'
+    if order[most:].size:
+        least, greatest = (markup.number(report.margins[k], 3) for k in (order[most], order[-1]))
+        left = f"{markup.plural(order.size - most, 'party')} more, with margins from {least} to {greatest}"
+        out += f'<p class="none">{left}, are left out here.</p>'
     return out
-
-
-def _ascending(margin: float) -> float:
-    return -math.inf if math.isnan(margin) else margin
 
 
 def _numbers(report: ConstraintReport, at: int) -> str:
@@ -170,42 +129,47 @@ def _numbers(report: ConstraintReport, at: int) -> str:
 
 
 def _verdict(report: ConstraintReport, at: int, tolerance: float) -> str:
-    kind, words = verdict(report, at, tolerance)
+    """How a constraint stands at one holder."""
+    room = report.margins[at]
+    kind, words = "good", "holds"
+    if math.isnan(room):
+        kind, words = "bad", "not a number"
+    elif room < -tolerance:
+        kind, words = "bad", "broken"
+    elif room <= tolerance and report.lower != report.upper:
+        kind, words = "edge", "at the limit"
     return f'<td class="left {kind}"><span class="verdict">{SIGNS[kind]} {words}</span></td>'
 
 
-def _strip(report: ConstraintReport, tolerance: float, before: str = "") -> str:
+def _strip(report: ConstraintReport, tolerance: float) -> str:
     """Every holder as a tick on a line of margins: left of the limit is broken. Each strip has its own scale."""
-    width, height = STRIP
-    margins = np.array([m for m in report.margins if math.isfinite(m)])
-    if not margins.size:
-        return ""
-    low, high = min(float(margins.min()), 0.0), max(float(margins.max()), 0.0)
-    spread = max(high - low, 10 * tolerance, 1e-12)
-    low, high = low - 0.12 * spread, max(high, low + spread) + 0.04 * spread
-    places = np.unique(np.round(2 * width * (margins - low) / (high - low)) / 2)
-    limit = width * (0.0 - low) / (high - low)
-    ticks = "".join(f"M{x:g} 4v{height - 8}" for x in places)
-    told = f"margins from {markup.number(float(margins.min()), 3)} to {markup.number(float(margins.max()), 3)}"
+    margins = [m for m in report.margins if math.isfinite(m)]
+    low, high = min(margins, default=0.0), max(margins, default=0.0)
+    told = f"margins from {markup.number(low, 3)} to {markup.number(high, 3)}"
+    low, high = min(low, 0.0), max(high, 0.0)
+    spread = max(high - low, 10 * tolerance)
+
+    def place(margin: float) -> float:
+        return round(STRIP_WIDTH * ((margin - low) / spread + 0.12) / 1.16, 1)
+
+    ticks = "".join(f"M{x:g} 4v{STRIP_HEIGHT - 8}" for x in sorted(set(map(place, margins))))
     return (
-        f'{before}<svg class="strip" viewBox="0 0 {width} {height}" role="img" aria-label="{told}">'
-        f'<title>{told}</title><rect class="broken" width="{limit:.1f}" height="{height}"/>'
-        f'<path class="axis" d="M0 {height / 2:g}h{width}"/><path class="limit" d="M{limit:.1f} 0v{height}"/>'
-        f'<path class="ticks" d="{ticks}"/></svg>'
+        f'<svg class="strip" viewBox="0 0 {STRIP_WIDTH} {STRIP_HEIGHT}" role="img" aria-label="{told}">'
+        f'<title>{told}</title><rect class="broken" width="{place(0.0)}" height="{STRIP_HEIGHT}"/>'
+        f'<path class="axis" d="M0 {STRIP_HEIGHT / 2:g}h{STRIP_WIDTH}"/>'
+        f'<path class="limit" d="M{place(0.0)} 0v{STRIP_HEIGHT}"/><path class="ticks" d="{ticks}"/></svg>'
     )
 
 
 def _folded(label: str, head: str, rows: Sequence[str], first: int) -> str:
-    """A table of which the first rows are seen and the rest is folded."""
-    first = first if len(rows) > first + 2 else len(rows)
-    table = _scrolled(label, f"{head}<tbody>{''.join(rows[:first])}</tbody>")
-    if not rows[first:]:
-        return table
-    rest = _scrolled(f"{label}, continued", f"{head}<tbody>{''.join(rows[first:])}</tbody>")
-    return f"{table}<details><summary>{len(rows) - first:,} with more room</summary>{rest}</details>"
+    """A table of which the first rows are seen and the rest is folded; it scrolls by itself where the page is narrow."""
 
+    def table(label: str, rows: Sequence[str]) -> str:
+        about = f'role="region" tabindex="0" aria-label="{markup.text(label)}"'
+        body = f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
+        return f'<div class="scrolled" {about}><table>{body}</table></div>'
 
-def _scrolled(label: str, table: str) -> str:
-    """A table that scrolls by itself where the page is narrow."""
-    about = f'role="region" tabindex="0" aria-label="{markup.text(label)}"'
-    return f'<div class="scrolled" {about}><table>{table}</table></div>'
+    if len(rows) <= first + 2:
+        return table(label, rows)
+    rest = f"<summary>{len(rows) - first:,} with more room</summary>{table(f'{label}, continued', rows[first:])}"
+    return f"{table(label, rows[:first])}<details>{rest}</details>"

@@ -1,11 +1,12 @@
 """Numbers in words."""
 
 
+def byte_unit(count: float) -> tuple[str, float]:
+    """1234567 -> ("MB", 1e6)."""
+    return next(((unit, size) for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)) if count >= size), ("B", 1.0))
+
+
 def in_bytes(count: int) -> str:
     """1234567 -> "1.2 MB"."""
-    size = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000 or unit == "GB":
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    raise AssertionError  # the loop returns
+    unit, size = byte_unit(count)
+    return f"{count / size:.{0 if unit == 'B' else 1}f} {unit}"

@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -119,7 +119,13 @@ def starts(size: int, trials: int) -> np.ndarray:
     return draws / np.linalg.norm(draws, axis=1, keepdims=True)
 
 
-def neyman_pearson(trials: int, out: pathlib.Path | None, progress: bool | None = None) -> list[dict[str, Any]]:
+def neyman_pearson(
+    trials: int,
+    out: pathlib.Path | None,
+    progress: bool | None = None,
+    names: Sequence[str] = ("breast-cancer-wisc", "monks-1", "adult-a"),
+    sizes: Sequence[int] = PARTIES,
+) -> list[dict[str, Any]]:
     """Table 1: `fedpact reproduce prox-al/np`."""
     rows, problem = Rows("prox-al/np", out), neyman_pearson_problem()
     contenders = [
@@ -130,9 +136,9 @@ def neyman_pearson(trials: int, out: pathlib.Path | None, progress: bool | None 
         Contender("Newton", ProxAL(Newton()), tolerance=1e-6),
     ]
     with ProgressLine(progress) as line:
-        for dataset in ("breast-cancer-wisc", "monks-1", "adult-a"):
+        for dataset in names:
             table = _load(dataset)
-            for n in PARTIES:
+            for n in sizes:
                 parties = split_rows(table, n, stratify="y", seed=PARTITION)
                 points = starts(table["x"].shape[1], trials)
                 independent = float(PooledNeymanPearson(parties).solve(points[0], 1e-14).fun)
@@ -177,13 +183,15 @@ def neyman_pearson(trials: int, out: pathlib.Path | None, progress: bool | None 
     return rows.rows
 
 
-def fairness(trials: int, out: pathlib.Path | None, progress: bool | None = None) -> list[dict[str, Any]]:
+def fairness(
+    trials: int, out: pathlib.Path | None, progress: bool | None = None, sizes: Sequence[int] = PARTIES
+) -> list[dict[str, Any]]:
     """Table 2: `fedpact reproduce prox-al/fairness`."""
     rows, problem = Rows("prox-al/fairness", out), fairness_problem()
     clients, server = datasets.adult_b()
     contenders = [Contender("Newton", ProxAL(Newton())), Contender("L-BFGS", ProxAL(LBFGS()))]
     with ProgressLine(progress) as line:
-        for n in PARTIES:
+        for n in sizes:
             parties = split_rows(clients, n, seed=PARTITION)
             points = starts(clients["x"].shape[1], trials)
             paper = PAPER_FAIRNESS[n]
@@ -224,12 +232,18 @@ def fairness(trials: int, out: pathlib.Path | None, progress: bool | None = None
     return rows.rows
 
 
-def lcqp(trials: int, out: pathlib.Path | None, progress: bool | None = None) -> list[dict[str, Any]]:
+def lcqp(
+    trials: int,
+    out: pathlib.Path | None,
+    progress: bool | None = None,
+    sizes: Sequence[int] = (1, 5, 10),
+    dimensions: Sequence[int] = (100, 300, 500),
+) -> list[dict[str, Any]]:
     """Table 4: `fedpact reproduce prox-al/lcqp`."""
     rows = Rows("prox-al/lcqp", out)
     with ProgressLine(progress) as line:
-        for n in (1, 5, 10):
-            for d in (100, 300, 500):
+        for n in sizes:
+            for d in dimensions:
                 m = d // 100
                 instance = datasets.lcqp(d, n, m)
                 parties = split_rows(

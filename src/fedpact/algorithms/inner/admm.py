@@ -97,6 +97,10 @@ class Central(eqx.Module):
     least: jax.Array  # the smallest ‖f‖ since the trail began
     since: jax.Array  # rounds since ρ changed
 
+    def q_to_t(self, q: float) -> jax.Array:
+        """ε_{t+1} = q^t."""
+        return q ** self.t.astype(self.rho.dtype)
+
 
 class ADMM(Inner):
     """`ProxAL(inner=ADMM())`.
@@ -159,7 +163,7 @@ class ADMM(Inner):
 
     def ask(self, state: Central, own: ServerMerit, tau: jax.Array) -> tuple[Central, jax.Array, Sync]:
         floor = 0.01 * tau / (own.merit.own.parties + 1)
-        eps = jnp.maximum(floor, tau * self.q**state.t) if self.measured else self.q**state.t
+        eps = jnp.maximum(floor, tau * state.q_to_t(self.q)) if self.measured else state.q_to_t(self.q)
         eps = jnp.maximum(eps, REACHABLE)
         v = jnp.where(state.restart, state.v, self._server_update(state, own, eps))
         message = Sync(state.rho, eps, state.restart, state.weights, state.slot)
@@ -176,7 +180,7 @@ class ADMM(Inner):
             value = merit.value(v) + h.smooth(v) + 0.5 * weight * v @ v - state.z @ v
             return value, gradient + 2 * h.ridge * v + weight * v - state.z
 
-        if own.is_plain and h.bent != "groups":
+        if own.is_plain:
             curvature = weight + merit.share / merit.gamma + 2 * h.ridge
             pull = state.z + merit.share / merit.gamma * merit.centre
             return h.prox(pull / curvature, 1.0 / curvature)
@@ -185,7 +189,7 @@ class ADMM(Inner):
             hessian = merit.hessian(v) + jnp.diag(weight + 2 * h.ridge)
             return newton_target(v, gradient, hessian, h)
 
-        return minimise(evaluate, target, h, state.v, 0.1 * eps)[0]
+        return minimise(evaluate, target, h, state.v, jnp.maximum(0.1 * eps, REACHABLE))[0]
 
     # a party answers
 
@@ -251,7 +255,7 @@ class ADMM(Inner):
             residual = h.distance(point, whole)
             kkt = h.distance(point, whole - (point - merit.centre) / merit.gamma)
         else:  # (23), and what Theorem 2 makes of it
-            residual = self.q**state.t + sums.residual
+            residual = state.q_to_t(self.q) + sums.residual
             kkt = residual + jnp.max(jnp.abs(point - merit.centre)) / merit.gamma
         progress = Progress(
             settled=~state.restart | jnp.asarray(self.measured),

@@ -78,7 +78,13 @@ class AtServer(Inner):
             memory, target, slope = self.aim(memory, point, total.gradient, total.hessian, h)
             return forward(point, value, residual, target, slope), memory
 
-        moved, memory = lax.cond(ok, onward, lambda memory: (shortened(walk, value), memory), state.memory)
+        def back(memory: Any) -> tuple[Walk, Any]:
+            direction, hessian = walk.direction, total.hessian
+            slope = total.gradient @ direction + (h.bend(point) - h.bend(walk.w)) / walk.step
+            curvature = None if hessian is None else direction @ hessian @ direction
+            return shortened(walk, value, slope, curvature), memory
+
+        moved, memory = lax.cond(ok, onward, back, state.memory)
         ahead = total.pooled + total.pooled_jacobian @ (moved.trial - point)
         expected = updated(own.nu, own.merit.beta, ahead, own.merit.own.pooled_equality)
         kkt = h.distance(point, total.gradient - (point - own.merit.centre) / own.merit.gamma)

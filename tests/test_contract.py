@@ -1,0 +1,343 @@
+"""What holds for every method: one line in METHODS, and a new one is held to it too."""
+
+import functools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from problems import CASES, SQUARED, excess, regression
+
+import fedpact as fp
+
+METHODS: dict[str, fp.Algorithm] = {
+    "Newton": fp.ProxAL(fp.Newton()),
+    "LBFGS": fp.ProxAL(fp.LBFGS()),
+    "ADMM": fp.ProxAL(fp.ADMM()),
+    "ADMM as printed": fp.ProxAL(fp.ADMM.as_printed(rho=0.1)),
+    "central": fp.CentralProxAL(),
+}
+every_method = pytest.mark.parametrize("method", METHODS)
+
+CASE, POOLED, SINGLE = CASES["local limit"], CASES["pooled"], CASES["single party"]
+TOLERANCE, TIGHT = 1e-6, 1e-10
+
+
+@functools.cache
+def whole(method: str) -> tuple[pathlib.Path, fp.Result]:
+    """The uninterrupted run, and where it is saved."""
+    folder = pathlib.Path(tempfile.mkdtemp()) / "run"
+    result = CASE.solve(METHODS[method], TOLERANCE, save=folder)
+    assert result.converged, result.message
+    return folder, result
+
+
+def assert_same_run(one: fp.Result, other: fp.Result) -> None:
+    """Equal to the bit."""
+    assert (one.status, one.message, one.rounds) == (other.status, other.message, other.rounds)
+    assert one.history.columns == other.history.columns
+    for name in one.history:
+        np.testing.assert_array_equal(one.history[name], other.history[name], err_msg=name)
+    assert jax.tree.all(jax.tree.map(np.array_equal, one.params, other.params))
+    assert_same_certificate(one.certificate, other.certificate)
+
+
+def assert_same_certificate(one: fp.Certificate, other: fp.Certificate) -> None:
+    for name in ("stationarity", "feasibility", "complementarity", "objective", "constraints"):
+        assert getattr(one, name) == getattr(other, name), name
+    for name in ("party_multipliers", "server_multipliers", "pooled_multipliers"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+
+
+# drivers
+
+
+@every_method
+@pytest.mark.parametrize("driver", ["fused", "stepwise"])
+def test_drivers_agree(method: str, driver: Any) -> None:
+    _, chunked = whole(method)
+    other = CASE.solve(METHODS[method], TOLERANCE, driver=driver)
+    assert (other.status, other.rounds) == (chunked.status, chunked.rounds)
+    np.testing.assert_allclose(other.params["w"], chunked.params["w"], rtol=0, atol=1e-10)
+
+
+# stopping and going on
+
+
+@every_method
+def test_resumed_is_uninterrupted(method: str, tmp_path: pathlib.Path) -> None:
+    _, uninterrupted = whole(method)
+    outer = uninterrupted.history["outer"]
+    middle = [r for r in range(1, len(outer)) if outer[r - 1] == outer[r]]  # the next round goes on with a subproblem
+    closed = [r for r in range(1, len(outer)) if outer[r - 1] < outer[r]]
+    cuts = sorted({1, 2, middle[len(middle) // 2], middle[-1], closed[len(closed) // 2], closed[-1]})
+    for cut in cuts:
+        part = CASE.solve(METHODS[method], TOLERANCE, save=tmp_path, resume=True, max_rounds=cut)
+        assert (part.status, part.rounds) == ("max_rounds", cut)
+    assert_same_run(CASE.solve(METHODS[method], TOLERANCE, save=tmp_path, resume=True), uninterrupted)
+
+
+RESUME = """
+import sys
+from problems import CASES
+import fedpact as fp
+result = CASES["local limit"].solve(fp.ProxAL(fp.Newton()), float(sys.argv[2]), save=sys.argv[1], resume=True)
+assert result.converged
+"""
+
+
+def test_resumed_in_another_process(tmp_path: pathlib.Path) -> None:
+    folder, uninterrupted = whole("Newton")
+    CASE.solve(METHODS["Newton"], TOLERANCE, save=tmp_path, max_rounds=9)
+    paths = [str(pathlib.Path(__file__).parent), str(pathlib.Path(fp.__file__).parents[1])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    subprocess.run([sys.executable, "-c", RESUME, tmp_path, str(TOLERANCE)], env=environment, check=True, timeout=300)
+    with np.load(folder / "answer.npz") as one, np.load(tmp_path / "answer.npz") as other:
+        assert one.files == other.files
+        assert all(np.array_equal(one[name], other[name]) for name in one.files)
+    claims = [json.loads((path / "run.json").read_text()) for path in (folder, tmp_path)]
+    assert claims[0] == claims[1]
+    assert claims[0]["rounds"] == uninterrupted.rounds
+
+
+def test_resumed_after_the_certificate_sent_the_method_on(tmp_path: pathlib.Path) -> None:
+    """Slacks of twelve parties add up: what the method believes at 1e-3 the certificate confirms some goals later."""
+    tables = regression(3, (8,) * 12, (0.3,) * 12, d=3)
+    problem = fp.minimize(fp.mean(SQUARED).pooled(), [fp.mean(excess).pooled() <= 0.0])
+    solve = functools.partial(fp.solve, problem, fp.split_rows(tables), fp.ProxAL(fp.ADMM()), tolerance=1e-3)
+    uninterrupted = solve()
+    assert uninterrupted.converged
+    for cut in range(5, uninterrupted.rounds, 5):
+        solve(save=tmp_path, resume=True, max_rounds=cut)
+    assert_same_run(solve(save=tmp_path, resume=True), uninterrupted)
+
+
+@every_method
+def test_ctrl_c_leaves_a_run_that_goes_on(method: str, tmp_path: pathlib.Path) -> None:
+    _, uninterrupted = whole(method)
+
+    def interrupt(history: fp.History) -> None:
+        assert len(history)
+        raise KeyboardInterrupt
+
+    stopped = CASE.solve(METHODS[method], TOLERANCE, save=tmp_path, watch=interrupt)
+    assert stopped.status == "stopped"
+    assert "stopped by hand" in stopped.message
+    assert 0 < stopped.rounds == len(stopped.history) < uninterrupted.rounds
+    assert_same_run(CASE.solve(METHODS[method], TOLERANCE, save=tmp_path, resume=True), uninterrupted)
+
+
+def test_ctrl_c_in_every_round(tmp_path: pathlib.Path) -> None:
+    def interrupt(history: fp.History) -> None:
+        raise KeyboardInterrupt
+
+    def solve(**options: Any) -> fp.Result:
+        return CASE.solve(METHODS["Newton"], TOLERANCE, driver="stepwise", **options)
+
+    for _ in range(100):
+        result = solve(save=tmp_path, resume=True, watch=interrupt)
+        if result.status != "stopped":
+            break
+    assert_same_run(solve(save=tmp_path, resume=True), solve())
+
+
+# who the parties are
+
+
+def tight(case: Any, method: str, parties: fp.Parties, **options: Any) -> fp.Result:
+    result = fp.solve(case.problem, parties, METHODS[method], tolerance=TIGHT, max_rounds=5000, **options)
+    assert result.converged, result.message
+    return result
+
+
+@every_method
+@pytest.mark.parametrize("case", [CASE, POOLED], ids=lambda case: case.name)
+def test_the_order_of_parties_does_not_matter(method: str, case: Any) -> None:
+    straight = tight(case, method, case.parties)
+    names = [case.parties.names[i] for i in (2, 0, 1)]
+    turned = tight(case, method, fp.Parties({name: case.parties[name] for name in names}))
+    np.testing.assert_allclose(turned.params["w"], straight.params["w"], rtol=0, atol=1e-9)
+    assert turned.objective == pytest.approx(straight.objective, abs=1e-9)
+    for constraint in straight.certificate.constraints:
+        other = turned.constraint(constraint.name)
+        mu = dict(zip(other.holders, other.multipliers, strict=True))
+        expected = dict(zip(constraint.holders, constraint.multipliers, strict=True))
+        assert mu == pytest.approx(expected, abs=1e-7)
+
+
+@every_method
+def test_names_do_not_matter(method: str) -> None:
+    _, plain = whole(method)
+    named = fp.split_rows(list(CASE.parties.values()), parties=["z", "a", "party 1"])
+    renamed = fp.solve(CASE.problem, named, METHODS[method], tolerance=TOLERANCE)
+    assert renamed.parties == ("z", "a", "party 1")
+    np.testing.assert_array_equal(renamed.params["w"], plain.params["w"])
+    assert renamed.constraint("limit").multipliers == plain.constraint("limit").multipliers
+
+
+@every_method
+def test_one_party_with_all_rows_is_the_pooled_problem(method: str) -> None:
+    pooled, single = tight(POOLED, method, POOLED.parties), tight(SINGLE, method, SINGLE.parties)
+    np.testing.assert_allclose(single.params["w"], pooled.params["w"], rtol=0, atol=1e-8)
+    assert single.objective == pytest.approx(pooled.objective, abs=1e-9)
+    for name in ("limit", "balance"):
+        assert single.constraint(name).multipliers == pytest.approx(pooled.constraint(name).multipliers, abs=1e-6)
+
+
+@every_method
+def test_a_duplicated_party_is_a_doubled_weight(method: str) -> None:
+    """Over P, P and Q the objective is (2f_P + f_Q)/3 + h; over P with a doubled loss and Q it is (2f_P + f_Q)/2 + 3h/2.
+
+    So the point is the same, objective and multipliers grow by 3/2, and the copies' multipliers add up to the one's.
+    """
+    p, q = list(CASE.parties.values())[1:]
+    heavy = p.with_columns(x=np.sqrt(2) * p["x"], y=np.sqrt(2) * p["y"])  # a squared loss, so this doubles it
+    limits = [(fp.mean(excess) <= 0.0).named("limit")]
+    options = {"tolerance": TIGHT, "max_rounds": 5000}
+    three = fp.solve(
+        fp.minimize(fp.mean(SQUARED), limits, fp.l2(0.05)), fp.split_rows([p, p, q]), METHODS[method], **options
+    )
+    two = fp.solve(
+        fp.minimize(fp.mean(SQUARED), limits, fp.l2(0.075)), fp.split_rows([heavy, q]), METHODS[method], **options
+    )
+    assert three.converged
+    assert two.converged
+    np.testing.assert_allclose(two.params["w"], three.params["w"], rtol=0, atol=1e-8)
+    assert two.objective == pytest.approx(1.5 * three.objective, abs=1e-8)
+    first, second, third = three.constraint("limit").multipliers
+    assert max(first + second, third) > 0.01
+    assert two.constraint("limit").multipliers == pytest.approx([1.5 * (first + second), 1.5 * third], abs=1e-6)
+
+
+# what is recorded
+
+
+@every_method
+def test_history_has_one_line_per_round(method: str) -> None:
+    _, result = whole(method)
+    history = result.history
+    np.testing.assert_array_equal(history["round"], np.arange(1, result.rounds + 1))
+    assert all(len(column) == result.rounds for column in history.values())
+    assert result.exchanges == history["exchanges"].sum() >= result.rounds
+    assert (result.bytes_up, result.bytes_down) == (history["bytes_up"].sum(), history["bytes_down"].sum())
+    assert history["objective"][-1] == pytest.approx(result.objective, rel=1e-12)
+    assert np.isfinite(history["stationarity"]).all()
+
+
+N, D, M, FLOAT, BOOL = 3, 5, 1, 8, 1  # parties, parameters, constraints of each; bytes
+
+
+def assert_bytes(result: fp.Result, numbers_up: int, numbers_down: int, flags_down: int) -> None:
+    """Up and down per party and round; a second exchange in a round is the infeasibility test's."""
+    history = result.history
+    probes = history["exchanges"] - 1
+    assert set(np.unique(probes)) <= {0, 1}
+    pull, probe = 1 + D + 1, D  # yᵀc, Jᵀy, ‖y‖₁; the point
+    np.testing.assert_array_equal(history["bytes_up"], N * FLOAT * (numbers_up + probes * pull))
+    np.testing.assert_array_equal(
+        history["bytes_down"], N * (FLOAT * (numbers_down + probes * probe) + BOOL * flags_down)
+    )
+
+
+CALL = 2 * D + 2  # point, centre, β, γ; and one flag
+MAXIMA, TOLD = 3, 2 * M  # distance, violation, change of μ; constraints and multipliers for the report
+
+
+def test_bytes_of_newton() -> None:
+    _, result = whole("Newton")
+    evaluation = 1 + 1 + D + D * (D + 1) // 2  # Σf, ΣP, ∇P, the upper triangle of ∇²P
+    assert_bytes(result, evaluation + MAXIMA + TOLD, CALL, 1)
+
+
+def test_bytes_of_admm_as_printed() -> None:
+    _, result = whole("ADMM as printed")
+    sums = D + 1 + 1  # ρũ, the residual (22), Σf
+    sync = 2 + 1  # ρ, ε, the (unused) place of the next difference; and a flag for restarts
+    assert_bytes(result, sums + MAXIMA + TOLD, CALL + sync, 2)
+
+
+def test_what_is_not_disclosed_is_not_sent() -> None:
+    _, open_run = whole("Newton")
+    closed = CASE.solve(METHODS["Newton"], TOLERANCE, disclose=False)
+    assert open_run.bytes_up - closed.bytes_up == N * FLOAT * TOLD * closed.rounds
+    assert "multipliers" not in closed.history
+    np.testing.assert_allclose(closed.params["w"], open_run.params["w"], rtol=0, atol=1e-12)
+
+
+@every_method
+def test_the_certificate_is_what_verify_measures(method: str) -> None:
+    folder, result = whole(method)
+    check = fp.verify(folder, CASE.problem, CASE.parties)
+    assert check.ok
+    assert check.tolerance == TOLERANCE
+    assert_same_certificate(check.certificate, result.certificate)
+
+
+# the user's JAX
+
+SETTINGS = (
+    "jax_enable_x64",
+    "jax_numpy_dtype_promotion",
+    "jax_compilation_cache_dir",
+    "jax_persistent_cache_min_compile_time_secs",
+    "jax_persistent_cache_min_entry_size_bytes",
+)
+
+
+def settings() -> dict[str, Any]:
+    return {name: getattr(jax.config, name) for name in SETTINGS} | {"float": jnp.ones(()).dtype}
+
+
+class Trouble(Exception):
+    pass
+
+
+def trouble(history: fp.History) -> None:
+    raise Trouble
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_the_users_settings_are_left_alone(x64: bool, tmp_path: pathlib.Path) -> None:
+    with jax.enable_x64(x64):
+        before = settings()
+        result = CASE.solve(METHODS["Newton"], TOLERANCE, save=tmp_path / "run")
+        assert settings() == before
+        assert result.converged
+        assert result.params["w"].dtype == np.float64
+        with pytest.raises(Trouble):
+            CASE.solve(METHODS["Newton"], TOLERANCE, watch=trouble)
+        assert settings() == before
+        assert fp.verify(tmp_path / "run", CASE.problem, CASE.parties).ok
+        assert settings() == before
+        with pytest.raises(ValueError, match="another problem"):
+            fp.verify(tmp_path / "run", POOLED.problem, CASE.parties)
+        assert settings() == before
+
+
+def test_a_cache_of_the_users_own_is_left_alone(tmp_path: pathlib.Path) -> None:
+    mine = str(tmp_path / "mine")
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", mine)
+    try:
+        CASE.solve(METHODS["Newton"], TOLERANCE, watch=lambda history: settle(mine))
+        settle(mine)
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+
+
+def settle(folder: str) -> None:
+    assert jax.config.jax_compilation_cache_dir == folder
+
+
+def test_a_run_that_fails_is_saved(tmp_path: pathlib.Path) -> None:
+    _, uninterrupted = whole("Newton")
+    with pytest.raises(Trouble):
+        CASE.solve(METHODS["Newton"], TOLERANCE, save=tmp_path, watch=trouble)
+    assert_same_run(CASE.solve(METHODS["Newton"], TOLERANCE, save=tmp_path, resume=True), uninterrupted)

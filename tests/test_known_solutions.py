@@ -1,0 +1,164 @@
+"""Every method on every problem whose solution is known; and what is said where there is none."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from problems import CASES, Case, classes, quadratics, regression
+
+import fedpact as fp
+
+METHODS = {
+    "Newton": fp.ProxAL(fp.Newton()),
+    "LBFGS": fp.ProxAL(fp.LBFGS()),
+    "ADMM": fp.ProxAL(fp.ADMM()),
+    "central": fp.CentralProxAL(),
+    "Newton with slacks": fp.ProxAL(fp.Newton(), coupling="slack"),
+    "LBFGS with slacks": fp.ProxAL(fp.LBFGS(), coupling="slack"),
+}
+TOLERANCE = 1e-8
+NEWTON = {"Newton", "central", "Newton with slacks"}
+NEWTON_ROUNDS = 50  # a deployed exchange costs up to seconds
+
+
+def flat(params: Any) -> np.ndarray:
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(params)])
+
+
+def apart(found: np.ndarray, wanted: np.ndarray) -> float:
+    """The largest difference, relative to the largest entry."""
+    return float(np.max(np.abs(found - wanted), initial=0.0) / max(np.max(np.abs(wanted), initial=0.0), 1e-3))
+
+
+@pytest.mark.parametrize(
+    ("case", "method"),
+    [
+        pytest.param(case, method, id=f"{case.name}-{method}")
+        for case in CASES.values()
+        for method in METHODS
+        if case.pooled or "slacks" not in method
+    ],
+)
+def test_the_known_solution_is_found(case: Case, method: str) -> None:
+    best = case.optimum
+    result = case.solve(METHODS[method], TOLERANCE, max_rounds=2000)
+    assert result.status == "converged", result.message
+    assert result.certificate.holds(TOLERANCE)
+    w = flat(result.params)
+    assert np.max(np.abs(w - best.w)) <= (1e-6 if method in NEWTON else 1e-4)
+    assert abs(result.objective - best.objective) <= 1e-6 * abs(best.objective)
+    np.testing.assert_array_equal(w == 0, best.w == 0)
+    party = result.certificate.party_multipliers
+    party = party if case.unique else party.sum(axis=1, keepdims=True)
+    assert apart(party, best.party) <= 1e-3
+    assert apart(result.certificate.server_multipliers, best.server) <= 1e-3
+    assert apart(result.certificate.pooled_multipliers, best.pooled) <= 1e-3
+    if method in NEWTON:
+        assert result.rounds <= NEWTON_ROUNDS
+
+
+def test_the_table_is_worth_its_name() -> None:
+    """Constraints bind where they should, zeros are there, and scopes are all covered."""
+    assert len(CASES) >= 14
+    for case in CASES.values():
+        best = case.optimum
+        binding = sum(int(np.sum(np.abs(mu) > 1e-3)) for mu in (best.party, best.server, best.pooled))
+        assert (binding > 0) == (case.name != "inactive limit"), case.name
+        assert not case.sparse or (best.w == 0).any() or case.name == "everything at once", case.name
+    assert len(CASES["seven unequal parties"].parties) == 7
+
+
+# where there is no solution, or hardly one
+
+INNERS = {"Newton": fp.Newton(), "LBFGS": fp.LBFGS(), "ADMM": fp.ADMM()}
+inners = pytest.mark.parametrize("inner", INNERS)
+
+
+def solved(case: str, tables: list[fp.Table], inner: str, **options: Any) -> fp.Result:
+    """A case's problem on other rows: its compiled programs serve again."""
+    case = CASES[case]
+    given = {"tolerance": 1e-6, "max_rounds": 3000, "start": case.start, **options}
+    return fp.solve(case.problem, fp.split_rows(tables), fp.ProxAL(INNERS[inner]), **given)
+
+
+def lined(*bounds: tuple[float, float], scale: float = 1.0, **columns: Any) -> list[fp.Table]:
+    """Two quadratics with the lines scale·w_0 − (its first bound) and scale·w_0 − (its second)."""
+    normal = np.zeros((1, 2, 5))
+    normal[..., 0] = scale
+    pairs = bounds * (2 // len(bounds))
+    return [t.with_columns(a=normal, b=[b], **columns) for t, b in zip(quadratics(0), pairs, strict=True)]
+
+
+def balls(apart: float) -> list[fp.Table]:
+    """Two quadratics in balls of one size, whose centres are `apart` diameters from each other."""
+    centre = np.array([0.5, 0.5, 0.0, 0.0, 0.0]) * apart / 0.3  # see `ball`
+    return [t.with_columns(a=[[s * centre, centre]]) for t, s in zip(quadratics(0), (1, -1), strict=True)]
+
+
+@inners
+@pytest.mark.parametrize(
+    ("case", "tables", "named"),
+    [
+        pytest.param("half-spaces", lined((-1.0, 1.0)), ["'low'", "'high'"], id="half-spaces"),
+        pytest.param("equalities", lined((-1.0, 1.0)), ["'one'", "'two'"], id="equalities"),
+        pytest.param("equalities", lined((-1.0, -1.0), (1.0, 1.0)), ["'one'"], id="two parties"),
+        pytest.param("norm limits", balls(1.2), ["'ball'"], id="balls apart"),
+        pytest.param(
+            "Neyman-Pearson", classes(1, (24, 20, 22, 21), distance=0.0), ["'missed'", "'false'"], id="losses"
+        ),
+        pytest.param("pooled", regression(5, (15, 12, 14), (0.001,) * 3), ["'limit'", "'balance'"], id="pooled"),
+    ],
+)
+def test_the_impossible_is_called_infeasible(case: str, tables: list[fp.Table], named: list[str], inner: str) -> None:
+    result = solved(case, tables, inner)
+    assert result.status == "infeasible", result.message
+    assert not result.certificate.holds(1e-3)
+    for constraint in named:
+        assert constraint in result.message
+
+
+@inners
+@pytest.mark.parametrize(
+    ("case", "tables"),
+    [
+        pytest.param("half-spaces", lined((0.0, -1e-7)), id="thin slab"),
+        pytest.param("half-spaces", lined((0.5, 0.5)), id="slab without inside"),
+        pytest.param("norm limits", balls(0.999), id="thin lens"),
+    ],
+)
+def test_the_hardly_possible_is_solved(case: str, tables: list[fp.Table], inner: str) -> None:
+    result = solved(case, tables, inner)
+    assert result.status == "converged", result.message
+
+
+@inners
+def test_a_far_feasible_set_is_not_called_empty(inner: str) -> None:
+    """w_0 between 20,000 and 21,000, stated in thousands: no constraint pulls against another."""
+    result = solved("half-spaces", lined((21.0, 20.0), scale=1e-3), inner, max_rounds=500)
+    assert result.status != "infeasible", result.message
+
+
+@inners
+def test_touching_balls_are_not_called_infeasible(inner: str) -> None:
+    """They share one point. It has no multipliers, so nothing can be certified there; but it is feasible."""
+    result = solved("norm limits", balls(1.0), inner, max_rounds=500)
+    assert result.status != "infeasible", result.message
+    assert np.max(np.abs(result.params)) <= 1e-2
+
+
+@inners
+def test_an_objective_without_a_minimum_diverges(inner: str) -> None:
+    flat_bowls = lined((1.0, -1.0), Q=np.zeros((1, 5, 5)))
+    result = solved("half-spaces", flat_bowls, inner)
+    assert result.status == "diverged", result.message
+    assert "no minimum" in result.message
+
+
+@inners
+def test_a_cap_on_rounds_is_kept_and_said(inner: str) -> None:
+    result = solved("half-spaces", lined((1.0, -1.0)), inner, max_rounds=3)
+    assert result.status == "max_rounds"
+    assert result.rounds == len(result.history) == 3
+    assert "3 rounds" in result.message
+    assert not result.converged
