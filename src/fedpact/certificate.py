@@ -84,7 +84,7 @@ class Certificate:
 
     def holds(self, tolerance: float) -> bool:
         """Whether the point is (tolerance, tolerance)-optimal."""
-        return max(self.stationarity, self.feasibility, self.complementarity) <= tolerance
+        return all(x <= tolerance for x in (self.stationarity, self.feasibility, self.complementarity))
 
     def constraint(self, name: str) -> ConstraintReport:
         for report in self.constraints:
@@ -126,8 +126,8 @@ def certify(bound: Bound, net: Any, multipliers: Any, answer: Answer) -> Certifi
         equal = np.asarray(equality, bool)
         broken = np.where(equal, np.abs(c), np.maximum(c, 0.0))
         active = np.where(equal, 0.0, np.where(mu > 0, np.abs(c), -mu))
-        feasibility = max(feasibility, float(broken.max(initial=0.0)))
-        complementarity = max(complementarity, float(active.max(initial=0.0)))
+        feasibility = float(np.maximum(feasibility, broken.max(initial=0.0)))  # NaN stays NaN
+        complementarity = float(np.maximum(complementarity, active.max(initial=0.0)))
     reports = tuple(_report(*row, *sides[row[1]][:3]) for row in bound.compiled.rows)
     return Certificate(
         float(stationarity), feasibility, complementarity, float(objective), reports, party_mu, server_mu, pooled_mu

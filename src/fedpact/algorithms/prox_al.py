@@ -36,6 +36,7 @@ from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.protocol.algorithm import Algorithm, Answer, Goal, Info, Status
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.network import Network, PartyStates
+from fedpact.protocol.options import check
 
 NEWTON_UP_TO = 300  # parameters; above, a Hessian is too much to send and to factor
 LONGEST = 1e12  # γ beyond which the prox term is lost in rounding
@@ -152,16 +153,21 @@ class ProxAL(Algorithm[Server]):
     stop: Literal["measured", "printed"] = "measured"
 
     def __check_init__(self) -> None:
-        if not self.beta > 0:
-            raise ValueError(f"ProxAL(beta={self.beta}): beta must be > 0; it is the penalty β of Algorithm 1")
-        if not self.growth >= 1:
-            raise ValueError(f"ProxAL(growth={self.growth}): growth must be >= 1; β is multiplied by it")
-        if self.prox_growth is not None and not self.prox_growth >= 1:
-            raise ValueError(f"ProxAL(prox_growth={self.prox_growth}): prox_growth must be >= 1; γ is multiplied by it")
-        if not self.most_beta >= self.beta:
-            raise ValueError(f"ProxAL(most_beta={self.most_beta}): most_beta must be at least beta")
+        beta, growth = self.beta, self.growth
+        check("ProxAL", "beta", beta, lambda x: x > 0, "beta must be > 0; it is the penalty β of Algorithm 1")
+        check("ProxAL", "growth", growth, lambda x: x >= 1, "growth must be >= 1; β is multiplied by it")
+        check("ProxAL", "most_beta", self.most_beta, lambda x: x >= beta, "most_beta must be at least beta")
+        if self.prox_growth is not None:
+            words = "prox_growth must be >= 1; γ is multiplied by it"
+            check("ProxAL", "prox_growth", self.prox_growth, lambda x: x >= 1, words)
+        if not isinstance(self.tolerances, Tolerances):
+            raise TypeError(
+                f"ProxAL(tolerances={self.tolerances!r}): a schedule of τ_k, Geometric() or InverseSquare()"
+            )
         if self.inner is not None and not isinstance(self.inner, Inner):
             raise TypeError(f"ProxAL(inner={self.inner!r}): an inner solver is Newton(), LBFGS() or ADMM()")
+        if self.coupling not in (None, "direct", "slack"):
+            raise ValueError(f"ProxAL(coupling={self.coupling!r}): 'direct' or 'slack', or None for the solver's own")
         if self.inner is not None and self.inner.needs_slacks and self.coupling == "direct":
             raise ValueError(f"{type(self.inner).__name__} cannot couple parties directly; use coupling='slack'")
         if self.stop not in ("measured", "printed"):

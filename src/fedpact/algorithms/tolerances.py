@@ -6,6 +6,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from fedpact.protocol.options import check
+
 
 class Tolerances(eqx.Module):
     """τ_k for k = 0, 1, …; `goal` is the tolerance on stationarity that the run aims at."""
@@ -25,8 +27,10 @@ class Geometric(Tolerances):
     floor: float = 0.3
 
     def __check_init__(self) -> None:
-        if not (self.first > 0 and 0 < self.ratio < 1 and 0 < self.floor <= 1):
-            raise ValueError(f"{self}: first > 0, 0 < ratio < 1 and 0 < floor <= 1; they make τ_k = first · ratio^k")
+        words = "τ_k = first · ratio^k with first > 0, 0 < ratio < 1 and 0 < floor <= 1"
+        check("Geometric", "first", self.first, lambda x: x > 0, words)
+        check("Geometric", "ratio", self.ratio, lambda x: 0 < x < 1, words)
+        check("Geometric", "floor", self.floor, lambda x: 0 < x <= 1, words)
 
     def __call__(self, k: jax.Array, goal: jax.Array) -> jax.Array:
         return jnp.maximum(self.first * self.ratio**k, self.floor * goal)
@@ -38,8 +42,7 @@ class InverseSquare(Tolerances):
     s: float = 0.001
 
     def __check_init__(self) -> None:
-        if not self.s > 0:
-            raise ValueError(f"InverseSquare(s={self.s}): s must be > 0; it is s̄ of Algorithm 1")
+        check("InverseSquare", "s", self.s, lambda x: x > 0, "s must be > 0; it is s̄ of Algorithm 1")
 
     def __call__(self, k: jax.Array, goal: jax.Array) -> jax.Array:
         del goal

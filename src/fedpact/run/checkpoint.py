@@ -18,12 +18,15 @@ import jax.numpy as jnp
 import numpy as np
 
 FORMAT = 1
+TOLD = ("format", "problem", "tolerance", "parties", "objective", "stationarity", "feasibility", "complementarity")
 
 
 class Folder:
     """A run's folder."""
 
     def __init__(self, path: str | os.PathLike[str]):
+        if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+            raise ValueError(f"save={path!r}: the path of a folder")
         self.path = pathlib.Path(path)
 
     @property
@@ -32,8 +35,9 @@ class Folder:
 
     def check_room(self) -> None:
         """That the folder is a folder, and that it can be written."""
-        if self.path.exists() and not self.path.is_dir():
-            raise ValueError(f"save={str(self.path)!r} is a file; a run is saved in a folder")
+        for place in (self.path, *self.path.parents):
+            if place.exists() and not place.is_dir():
+                raise ValueError(f"save={str(self.path)!r}: {place} is a file; a run is saved in a folder")
         self.path.mkdir(parents=True, exist_ok=True)
 
     def save_state(self, states: Any, history: dict[str, np.ndarray], owner: dict[str, Any]) -> None:
@@ -71,8 +75,13 @@ class Folder:
             words = json.loads((self.path / "run.json").read_text())
         except FileNotFoundError:
             raise FileNotFoundError(f"{self.path} holds no run.json; is it the folder given as save=?") from None
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{self.path / 'run.json'} is damaged: {error}") from None
+        missing = [name for name in TOLD if not isinstance(words, dict) or name not in words]
+        if missing or words["format"] != FORMAT:
+            raise ValueError(
+                f"{self.path / 'run.json'} is damaged: {missing[0] if missing else 'its format'} is not as it should be"
+            )
         return arrays, words
 
     def _arrays(self, name: str) -> dict[str, np.ndarray]:
@@ -80,9 +89,9 @@ class Folder:
         if not file.exists():
             raise FileNotFoundError(f"{self.path} holds no {name}; is it the folder given as save=?")
         try:
-            with np.load(file, allow_pickle=False) as saved:
+            with open(file, "rb") as opened, np.load(opened, allow_pickle=False) as saved:
                 arrays = {key: saved[key] for key in saved.files}
-        except (zipfile.BadZipFile, ValueError, EOFError, KeyError, OSError) as error:
+        except (zipfile.BadZipFile, ValueError, EOFError, KeyError, OSError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{file} is truncated or not a fedpact file ({error}); restore it from a copy, or start again elsewhere"
             ) from None

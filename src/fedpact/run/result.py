@@ -11,6 +11,7 @@ import numpy as np
 
 from fedpact.certificate import Certificate, ConstraintReport
 from fedpact.precision import in_double
+from fedpact.problem.columns import numeric
 from fedpact.problem.statement import Problem
 from fedpact.report.page import write_page
 from fedpact.report.words import in_bytes
@@ -63,15 +64,22 @@ class Result:
         model = self.problem.model
         if model is None:
             raise ValueError("the problem was stated without a model, so there is nothing to predict with")
-        arrays = {
-            name: jnp.asarray(np.asarray(rows[name], float))
-            for name in rows
-            if np.asarray(rows[name]).dtype.kind in "biuf"
-        }
+        if not isinstance(rows, Mapping):
+            raise TypeError(
+                f"predict takes a table or a mapping of columns such as {{'x': x}}, not a {type(rows).__name__}"
+            )
+        arrays = {name: jnp.asarray(column) for name, column in numeric(rows).items()}
+        params = jax.tree.map(jnp.asarray, self.params)
         wanted = getattr(model, "inputs", None)
         if wanted is not None and wanted not in arrays:
-            raise ValueError(f"predict needs the column {wanted!r}; it got {', '.join(map(str, rows))}")
-        return np.asarray(model.apply(jax.tree.map(jnp.asarray, self.params), arrays))
+            raise ValueError(f"predict needs the column {wanted!r} of numbers; it got {', '.join(map(str, rows))}")
+        try:
+            return np.asarray(model.apply(params, arrays))
+        except TypeError as error:
+            width, shapes = arrays[wanted].shape[1:] if wanted else "", jax.tree.map(jnp.shape, params)
+            raise ValueError(
+                f"column {wanted!r} has the width {width}, which the parameters {shapes} do not fit ({error})"
+            ) from None
 
     def report(self, path: str | pathlib.Path) -> pathlib.Path:
         """Write one self-contained HTML page: certificate, and objective, violation and multipliers over the rounds."""

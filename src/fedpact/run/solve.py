@@ -21,6 +21,7 @@ from fedpact.federation.table import as_table
 from fedpact.precision import in_double, kept_programs
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Algorithm, Goal, Status
+from fedpact.protocol.options import check
 from fedpact.run import drivers
 from fedpact.run.checkpoint import Folder
 from fedpact.run.fingerprint import digest, digest_of_data
@@ -73,12 +74,11 @@ def solve(
         algorithm = ProxAL()
     if not isinstance(algorithm, Algorithm):
         raise TypeError(f"an algorithm is wanted, such as fp.ProxAL(), not {algorithm!r}")
-    if isinstance(tolerance, bool) or not (
-        isinstance(tolerance, int | float) and tolerance > 0 and math.isfinite(tolerance)
-    ):
-        raise ValueError(f"tolerance={tolerance!r}: a positive number; 1e-4 is the default")
-    if isinstance(max_rounds, bool) or not isinstance(max_rounds, int) or max_rounds < 1:
-        raise ValueError(f"max_rounds={max_rounds!r}: a positive whole number")
+    check("solve", "tolerance", tolerance, lambda x: x > 0, "a positive number; 1e-4 is the default")
+    check("solve", "max_rounds", max_rounds, lambda x: x >= 1, "a positive whole number", whole=True)
+    tolerance, max_rounds = float(tolerance), int(max_rounds)
+    if watch is not None and not callable(watch):
+        raise TypeError(f"watch={watch!r}: a function of the history")
     if driver not in ("chunked", "fused", "stepwise"):
         raise ValueError(f"driver={driver!r}: 'chunked', 'fused' or 'stepwise'")
     if resume and save is None:
@@ -145,6 +145,7 @@ class _Run:
             ("data", "other parties or rows"),
             ("algorithm", "another method or options"),
             ("start", "another starting point"),
+            ("seed", "another seed"),
         ):
             if before.get(part) != owner[part]:
                 raise ValueError(

@@ -27,6 +27,7 @@ from fedpact.algorithms.descent import choose, minimise, newton_target, positive
 from fedpact.algorithms.inner.base import Inner, Progress
 from fedpact.algorithms.merit import Merit, ServerMerit
 from fedpact.problem.oracle import Values
+from fedpact.protocol.options import check
 
 DENSE_UP_TO = 400  # parameters: a party factors its Hessian up to here and runs conjugate gradients above
 REACHABLE = 1e-12  # accuracy of a local solve that float64 can give; q^t falls below it
@@ -122,12 +123,10 @@ class ADMM(Inner):
     prox_growth: ClassVar[float] = 3.0  # it converges as fast as the subproblem is strongly convex
 
     def __check_init__(self) -> None:
-        if not self.rho > 0:
-            raise ValueError(f"ADMM(rho={self.rho}): rho must be > 0; it is ρ of Algorithm 2")
-        if not 0 < self.q < 1:
-            raise ValueError(f"ADMM(q={self.q}): q must lie between 0 and 1; ε_t = q^t")
-        if self.memory < 0:
-            raise ValueError(f"ADMM(memory={self.memory}): memory must be >= 0; 0 switches acceleration off")
+        check("ADMM", "rho", self.rho, lambda x: x > 0, "rho must be > 0; it is ρ of Algorithm 2")
+        check("ADMM", "q", self.q, lambda x: 0 < x < 1, "q must lie between 0 and 1; ε_t = q^t")
+        words = "memory must be a whole number >= 0; 0 switches acceleration off"
+        check("ADMM", "memory", self.memory, lambda x: x >= 0, words, whole=True)
 
     @classmethod
     def as_printed(cls, rho: float = 0.01, q: float = 0.5) -> "ADMM":

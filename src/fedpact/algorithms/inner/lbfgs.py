@@ -15,6 +15,7 @@ from jax import lax
 
 from fedpact.algorithms.inner.at_server import AtServer
 from fedpact.problem.regularizers import FlatRegularizer
+from fedpact.protocol.options import check
 
 
 class Pairs(eqx.Module):
@@ -34,8 +35,7 @@ class LBFGS(AtServer):
     uses_hessian: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
-        if self.memory < 1:
-            raise ValueError(f"LBFGS(memory={self.memory}): at least one pair has to be kept")
+        check("LBFGS", "memory", self.memory, lambda x: x >= 1, "at least one pair has to be kept", whole=True)
 
     def remember(self, w: jax.Array) -> Pairs:
         nothing = jnp.zeros((self.memory, w.size), w.dtype)

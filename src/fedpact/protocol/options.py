@@ -1,0 +1,13 @@
+"""Options are checked once, where they are made; the error names the option, its symbol and its range."""
+
+import math
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+
+def check(owner: str, name: str, value: Any, rule: Callable[[Any], bool], words: str, whole: bool = False) -> None:
+    """Raise unless `value` is a finite number (a whole one if `whole`) that meets the rule."""
+    kind = numbers.Integral if whole else numbers.Real
+    if isinstance(value, bool) or not isinstance(value, kind) or not math.isfinite(value) or not rule(value):
+        raise ValueError(f"{owner}({name}={value!r}): {words}")
