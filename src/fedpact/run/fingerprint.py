@@ -5,6 +5,7 @@ Functions are told apart by their code, defaults and closures, so the same file 
 """
 
 import dataclasses
+import functools
 import hashlib
 import types
 from collections.abc import Callable
@@ -62,8 +63,30 @@ def _function(function: Callable[..., Any], seen: set[int]) -> str:
     plain = getattr(function, "__wrapped__", function)
     name = f"{getattr(plain, '__module__', '')}.{getattr(plain, '__qualname__', type(plain).__qualname__)}"
     code = getattr(plain, "__code__", None)
-    if code is None or name.startswith(("jax.", "numpy.", "equinox.", "optax.")):
-        inside = getattr(plain, "func", None)  # functools.partial
-        return f"{name} {_text([inside, plain.args, plain.keywords], seen) if inside is not None else ''}"  # type: ignore
-    cells = [_text(cell.cell_contents, seen) for cell in getattr(plain, "__closure__", None) or ()]
-    return f"{name} {_text(code, seen)} {_text(getattr(plain, '__defaults__', None), seen)} {cells}"
+    if name.startswith(("jax.", "numpy.", "equinox.", "optax.")):
+        return name
+    if isinstance(plain, functools.partial):
+        return f"{name} {_text([plain.func, plain.args, plain.keywords], seen)}"
+    if code is None:  # an object with __call__
+        return f"{name} {_text(getattr(plain, '__dict__', None), seen)}"
+    closure = [cell.cell_contents for cell in getattr(plain, "__closure__", None) or ()]
+    held = (
+        [plain.__defaults__, plain.__kwdefaults__, closure, _globals_read(plain)]
+        if isinstance(plain, types.FunctionType)
+        else []
+    )
+    bound = getattr(plain, "__self__", None)
+    return f"{name} {_text(code, seen)} {_text([*held, None if isinstance(bound, type) else bound], seen)}"
+
+
+def _globals_read(function: types.FunctionType) -> dict[str, Any]:
+    """Constants and functions of its module that a function, or one inside it, reads by name."""
+
+    def names(code: types.CodeType) -> set[str]:
+        return set(code.co_names).union(*(names(c) for c in code.co_consts if isinstance(c, types.CodeType)))
+
+    kept = (str, int, float, bool, tuple, np.ndarray, types.FunctionType)
+    found = {
+        name: function.__globals__[name] for name in sorted(names(function.__code__)) if name in function.__globals__
+    }
+    return {name: thing for name, thing in found.items() if isinstance(thing, kept)}
