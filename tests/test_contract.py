@@ -21,7 +21,7 @@ METHODS: dict[str, fp.Algorithm] = {
     "Newton": fp.ProxAL(fp.Newton()),
     "LBFGS": fp.ProxAL(fp.LBFGS()),
     "ADMM": fp.ProxAL(fp.ADMM()),
-    "ADMM as printed": fp.ProxAL(fp.ADMM.as_printed(rho=0.1)),
+    "ADMM as printed": fp.ProxAL(fp.ADMM.as_printed(rho=3.0)),
     "central": fp.CentralProxAL(),
 }
 every_method = pytest.mark.parametrize("method", METHODS)
@@ -152,7 +152,7 @@ def test_ctrl_c_in_every_round(tmp_path: pathlib.Path) -> None:
 
 
 def tight(case: Any, method: str, parties: fp.Parties, **options: Any) -> fp.Result:
-    result = fp.solve(case.problem, parties, METHODS[method], tolerance=TIGHT, max_rounds=5000, **options)
+    result = fp.solve(case.problem, parties, METHODS[method], tolerance=TIGHT, max_rounds=20_000, **options)
     assert result.converged, result.message
     return result
 
@@ -200,7 +200,7 @@ def test_a_duplicated_party_is_a_doubled_weight(method: str) -> None:
     p, q = list(CASE.parties.values())[1:]
     heavy = p.with_columns(x=np.sqrt(2) * p["x"], y=np.sqrt(2) * p["y"])  # a squared loss, so this doubles it
     limits = [(fp.mean(excess) <= 0.0).named("limit")]
-    options = {"tolerance": TIGHT, "max_rounds": 5000}
+    options = {"tolerance": TIGHT, "max_rounds": 20_000}
     three = fp.solve(
         fp.minimize(fp.mean(SQUARED), limits, fp.l2(0.05)), fp.split_rows([p, p, q]), METHODS[method], **options
     )

@@ -40,11 +40,12 @@ class Walk(eqx.Module):
         return self.step < SHORTEST
 
 
-def accepts(walk: Walk, value: jax.Array, residual: jax.Array) -> jax.Array:
-    """Armijo's rule, and below the rounding of values a residual that does not grow."""
+def accepts(walk: Walk, value: jax.Array, slope: jax.Array, residual: jax.Array) -> jax.Array:
+    """Armijo's rule; where the change is lost in the rounding of values, a slope or a residual that has fallen."""
     enough = value <= walk.value + ARMIJO * walk.step * walk.slope
     unseen = jnp.abs(value - walk.value) <= ROUNDING * (1.0 + jnp.abs(walk.value))
-    return jnp.isfinite(value) & (enough | (unseen & (residual <= walk.residual)))
+    flatter = jnp.abs(slope) <= 0.9 * jnp.abs(walk.slope)
+    return jnp.isfinite(value) & (enough | (unseen & (flatter | (residual <= walk.residual))))
 
 
 def forward(w: jax.Array, value: jax.Array, residual: jax.Array, target: jax.Array, slope: jax.Array) -> Walk:
@@ -202,9 +203,10 @@ def minimise(
     def improve(carry: tuple[Walk, jax.Array]) -> tuple[Walk, jax.Array]:
         walk, turn = carry
         value, gradient, residual = measure(walk.trial)
-        ok = accepts(walk, value, residual) | (turn == 0)
+        slope = gradient @ walk.direction
+        ok = accepts(walk, value, slope, residual) | (turn == 0)
         onward = forward(walk.trial, value, residual, *target(walk.trial, gradient))
-        return choose(ok, onward, shortened(walk, value, gradient @ walk.direction)), turn + 1
+        return choose(ok, onward, shortened(walk, value, slope)), turn + 1
 
     walk, _ = lax.while_loop(unfinished, improve, (Walk.at(start), jnp.zeros((), int)))
     return walk.w, walk.residual

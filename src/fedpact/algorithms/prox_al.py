@@ -274,7 +274,7 @@ class ProxAL(Algorithm[Server]):
             jnp.maximum(reply.max.violation, violation(progress.constraints, equality)),
             violation(progress.pooled, pooled_equality),
         )
-        solved = progress.settled & (progress.residual <= tau)  # (10)
+        solved = progress.settled & ((progress.residual <= tau) | progress.exhausted)  # (10)
         if self.stop == "measured":
             done = (progress.stationarity <= server.goal.stationarity) & (distance <= server.goal.feasibility)
         else:  # (11)
@@ -343,7 +343,10 @@ class ProxAL(Algorithm[Server]):
         norm = jnp.maximum(total.norm, jnp.finfo(total.norm.dtype).tiny)
         height, slope = total.height / norm, jnp.linalg.norm(total.slope) / norm
         radius = jnp.where(height > 0, height / jnp.maximum(slope, 1e-300), 0.0)
-        empty = (height > server.goal.feasibility) & (radius > EMPTY * (1.0 + jnp.linalg.norm(server.point)))
+        # A feasible set that is merely far away keeps its distance; where there is none the radius grows with β.
+        grows = (server.radius > 0) & (radius > 2.0 * server.radius)
+        far = radius > EMPTY * (1.0 + jnp.linalg.norm(server.point))
+        empty = (height > server.goal.feasibility) & far & grows
         status = jnp.where(empty, int(Status.infeasible), server.status)
         return eqx.tree_at(lambda s: (s.radius, s.status), server, (radius, status)), parties
 

@@ -81,17 +81,15 @@ class Metered:
         return reply, states
 
     def when(self, predicate: jax.Array, branch: Callable[..., Any], *operands: Any) -> Any:
-        inside = Metered(self.net)
-
         def counted(net: Any, *given: Any) -> Any:
-            nonlocal inside
-            inside = Metered(net)  # a branch may be traced more than once
-            return branch(inside, *given)
+            inside = Metered(net)
+            out = branch(inside, *given[:-1])
+            cost = (inside.exchanges, inside.bytes_up, inside.bytes_down)
+            return (*out, tuple(jnp.asarray(x, jnp.int64) for x in cost))
 
-        out = self.net.when(predicate, counted, *operands)
-        taken = jnp.asarray(predicate, jnp.int64)
-        self._count(taken * inside.exchanges, taken * inside.bytes_up, taken * inside.bytes_down)
-        return out
+        *out, cost = self.net.when(predicate, counted, *operands, (jnp.zeros((), jnp.int64),) * 3)
+        self._count(*cost)
+        return tuple(out)
 
     def _count(self, exchanges: Any, up: Any, down: Any) -> None:
         self.exchanges += exchanges

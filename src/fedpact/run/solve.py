@@ -126,6 +126,7 @@ class _Run:
         self.seconds = 0.0
         self.history = History.empty()
         self.rounds = 0
+        self.sharpened = 0
         self.folder: Folder | None = None
         self.owner: dict[str, Any] = {}
         self.saved = time.monotonic()
@@ -159,13 +160,19 @@ class _Run:
         (self.server, self.parties), columns = folder.load_state((self.server, self.parties))
         self.history = History(columns)
         self.rounds, self.seconds = before["rounds"], before["seconds"]
+        self.sharpened = before["sharpened"]
         if before["tolerance"] != self.tolerance:
-            self.server = self.algorithm.aim(self.server, self.goal)
+            self.server, self.sharpened = self.algorithm.aim(self.server, self.goal), 0
 
     def save_state(self) -> None:
         if self.folder is None:
             return
-        told = {"rounds": self.rounds, "seconds": self.seconds, "tolerance": self.tolerance}
+        told = {
+            "rounds": self.rounds,
+            "seconds": self.seconds,
+            "tolerance": self.tolerance,
+            "sharpened": self.sharpened,
+        }
         self.folder.save_state((self.server, self.parties), dict(self.history), {**self.owner, **told})
         self.saved = time.monotonic()
 
@@ -173,15 +180,14 @@ class _Run:
 
     def go(self, max_rounds: int, line: ProgressLine, watch: Callable[[History], None] | None) -> Status:
         """Rounds until something ends them; the certificate has the last word on convergence."""
-        sharpened = 0
         try:
             while True:
                 status = Status(int(self.algorithm.status(self.server)))
                 if status == Status.converged:
-                    if self.certify().holds(self.tolerance) or sharpened == SHARPENINGS:
+                    if self.certify().holds(self.tolerance) or self.sharpened == SHARPENINGS:
                         return status
-                    sharpened += 1
-                    factor = 0.3**sharpened
+                    self.sharpened += 1
+                    factor = 0.3**self.sharpened
                     stricter = Goal(factor * self.goal.stationarity, factor * self.goal.feasibility)
                     self.server = self.algorithm.aim(self.server, stricter)
                 elif status != Status.running:

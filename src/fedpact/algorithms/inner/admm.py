@@ -258,6 +258,7 @@ class ADMM(Inner):
             kkt = residual + jnp.max(jnp.abs(point - merit.centre)) / merit.gamma
         progress = Progress(
             settled=~state.restart | jnp.asarray(self.measured),
+            exhausted=jnp.asarray(False),
             residual=residual,
             stationarity=kkt,
             objective=sums.objective + mine.objective + h.value(point),

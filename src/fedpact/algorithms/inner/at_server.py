@@ -72,7 +72,8 @@ class AtServer(Inner):
         mine, total = own.total(point, sums)
         h, walk = own.regularizer, state.walk
         value, residual = total.value + h.bend(point), h.distance(point, total.gradient)
-        ok = accepts(walk, value, residual) | fresh
+        slope = total.gradient @ walk.direction + (h.bend(point) - h.bend(walk.w)) / walk.step
+        ok = accepts(walk, value, slope, residual) | fresh
 
         def onward(memory: Any) -> tuple[Walk, Any]:
             memory, target, slope = self.aim(memory, point, total.gradient, total.hessian, h)
@@ -80,7 +81,6 @@ class AtServer(Inner):
 
         def back(memory: Any) -> tuple[Walk, Any]:
             direction, hessian = walk.direction, total.hessian
-            slope = total.gradient @ direction + (h.bend(point) - h.bend(walk.w)) / walk.step
             curvature = None if hessian is None else direction @ hessian @ direction
             return shortened(walk, value, slope, curvature), memory
 
@@ -89,10 +89,16 @@ class AtServer(Inner):
         expected = updated(own.nu, own.merit.beta, ahead, own.merit.own.pooled_equality)
         kkt = h.distance(point, total.gradient - (point - own.merit.centre) / own.merit.gamma)
         progress = Progress(
-            ok | moved.stuck, residual, kkt, total.objective + h.bend(point), total.pooled, mine.constraints
+            settled=ok | moved.stuck,
+            exhausted=moved.stuck,
+            residual=residual,
+            stationarity=kkt,
+            objective=total.objective + h.bend(point),
+            pooled=total.pooled,
+            constraints=mine.constraints,
         )
         return Search(moved, memory, expected), progress
 
     def reopen(self, state: Search, w: jax.Array, regrown: jax.Array) -> Search:
-        memory = choose(regrown, self.forget(state.memory), self.renew(state.memory))
+        memory = choose(regrown | state.walk.stuck, self.forget(state.memory), self.renew(state.memory))
         return Search(Walk.at(w), memory, state.nu)

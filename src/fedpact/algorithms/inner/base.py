@@ -18,6 +18,7 @@ class Progress(eqx.Module):
     """What one round taught the server about the point that the parties evaluated."""
 
     settled: jax.Array  # the point is the solver's iterate, so the subproblem may be closed there
+    exhausted: jax.Array  # float64 shows no descent any more: close the subproblem as it is
     residual: jax.Array  # dist∞(0, ∂ℓ_k(point)), or a bound on it
     stationarity: jax.Array  # the same for the Lagrangian with the multipliers μ⁺(point): Definition 1's first number
     objective: jax.Array  # Σ f_i + h at the point
