@@ -17,7 +17,8 @@ from problems import SQUARED, excess, regression
 
 import fedpact as fp
 from fedpact.engines.local import LocalNetwork, Metered
-from fedpact.federation.binding import FILL, SMALL, _buckets, bind
+from fedpact.federation.binding import bind
+from fedpact.federation.buckets import FILL, SMALL, buckets
 from fedpact.problem.oracle import Oracle
 from fedpact.protocol.algorithm import Answer, Goal, Info, Status
 from fedpact.protocol.messages import Reply, combine, merge, size_in_bytes
@@ -69,23 +70,23 @@ sizes_of_parties = st.lists(st.integers(1, 3000), min_size=1, max_size=40)
 def test_every_party_is_in_one_bucket(sizes: list[int], exact: bool) -> None:
     if exact and len(set(sizes)) > 32:
         with pytest.raises(ValueError, match="different sizes"):
-            _buckets(sizes, exact)
+            buckets(sizes, exact)
         return
-    buckets = _buckets(sizes, exact)
-    assert sorted(party for bucket in buckets for party in bucket) == list(range(len(sizes)))
-    assert all(list(bucket) == sorted(bucket) for bucket in buckets)
+    found = buckets(sizes, exact)
+    assert sorted(party for bucket in found for party in bucket) == list(range(len(sizes)))
+    assert all(list(bucket) == sorted(bucket) for bucket in found)
 
 
 @given(sizes_of_parties)
 def test_padding_is_bounded(sizes: list[int]) -> None:
-    padded = sum(len(bucket) * max(sizes[i] for i in bucket) for bucket in _buckets(sizes, exact=False))
+    padded = sum(len(bucket) * max(sizes[i] for i in bucket) for bucket in buckets(sizes, exact=False))
     levels = 1 + math.floor(math.log(max(sizes) / min(sizes)) / math.log(1 / FILL))  # buckets before small ones merge
     assert padded <= (1 / FILL + SMALL * levels) * sum(sizes)
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=40))
 def test_tables_read_whole_are_not_padded(sizes: list[int]) -> None:
-    assert all(len({sizes[i] for i in bucket}) == 1 for bucket in _buckets(sizes, exact=True))
+    assert all(len({sizes[i] for i in bucket}) == 1 for bucket in buckets(sizes, exact=True))
 
 
 # exchanges

@@ -22,16 +22,16 @@ from typing import Any, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from fedpact.algorithms.descent import choose
+from fedpact.algorithms.emptiness import Probe, pull, rise, verdict
 from fedpact.algorithms.inner.admm import ADMM
 from fedpact.algorithms.inner.base import Inner
 from fedpact.algorithms.inner.lbfgs import LBFGS
 from fedpact.algorithms.inner.newton import Newton
 from fedpact.algorithms.merit import Merit, ServerMerit, normal_distance, updated, violation
 from fedpact.algorithms.tolerances import Geometric, InverseSquare, Tolerances
-from fedpact.problem.oracle import Oracle, SlackOracle, Values
+from fedpact.problem.oracle import Oracle, SlackOracle
 from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.protocol.algorithm import Algorithm, Answer, Goal, Info, Status
 from fedpact.protocol.messages import Reply
@@ -69,21 +69,6 @@ class Told(eqx.Module):
 
     constraints: jax.Array
     multipliers: jax.Array
-
-
-class Probe(eqx.Module):
-    """From the server, when a subproblem has left the violation as it was."""
-
-    point: jax.Array
-    y: jax.Array  # [ν⁺ − ν]₊ of the pooled constraints
-
-
-class Pull(eqx.Module):
-    """For the infeasibility test, with y = [μ⁺ − μ]₊ (signed for equalities): yᵀc, Jᵀy and ‖y‖₁."""
-
-    height: jax.Array
-    slope: jax.Array
-    norm: jax.Array
 
 
 # states
@@ -217,7 +202,7 @@ class ProxAL(Algorithm[Server]):
 
     def pull(self, own: Oracle, state: PartyState, message: Probe) -> tuple[PartyState, Reply]:
         """The infeasibility test's sums at the point just evaluated."""
-        return state, Reply(_pull(self._holder(own), state.mu, state.beta, message))
+        return state, Reply(pull(self._holder(own), state.mu, state.beta, message))
 
     def multipliers(self, own: Oracle, state: PartyState, answer: Answer) -> jax.Array:
         mu = state.mu[: own.equality.size]  # form (4) appends multipliers of its slacks
@@ -334,15 +319,12 @@ class ProxAL(Algorithm[Server]):
         )
 
     def _look_for_emptiness(self, net: Network, server: Server, parties: PartyStates) -> tuple[Server, PartyStates]:
-        """With y = [Δμ]₊/‖·‖₁ and r = yᵀc/‖Jᵀy‖ no feasible point lies within r of w, if c is convex."""
+        """Ask for the sums that tell how far away a feasible point must be."""
         holder = self._holder(net.server, at_server=True)
-        probe = Probe(server.point, _rise(server.point_nu - server.nu, holder.pooled_equality))
+        probe = Probe(server.point, rise(server.point_nu - server.nu, holder.pooled_equality))
         reply, parties = net.exchange(self.pull, parties, probe)
-        total: Pull = jax.tree.map(jnp.add, reply.sum, _pull(holder, server.mu, server.beta, probe))
-        total = eqx.tree_at(lambda p: p.norm, total, total.norm + jnp.sum(jnp.abs(probe.y)))
-        norm = jnp.maximum(total.norm, jnp.finfo(total.norm.dtype).tiny)
-        height, slope = total.height / norm, jnp.linalg.norm(total.slope) / norm
-        radius = jnp.where(height > 0, height / jnp.maximum(slope, 1e-300), 0.0)
+        mine = pull(holder, server.mu, server.beta, probe)
+        height, radius = verdict(jax.tree.map(jnp.add, reply.sum, mine), probe)
         # A feasible set that is merely far away keeps its distance; where there is none the radius grows with β.
         grows = (server.radius > 0) & (radius > 2.0 * server.radius)
         far = radius > EMPTY * (1.0 + jnp.linalg.norm(server.point))
@@ -383,14 +365,3 @@ class ProxAL(Algorithm[Server]):
 
     def _tau(self, server: Server) -> jax.Array:
         return self.tolerances(server.k.astype(server.beta.dtype), server.goal.stationarity)
-
-
-def _rise(change: jax.Array, equality: np.ndarray) -> jax.Array:
-    return jnp.where(equality, change, jnp.maximum(change, 0.0))
-
-
-def _pull(holder: Oracle | SlackOracle, mu: jax.Array, beta: jax.Array, probe: Probe) -> Pull:
-    values, back = jax.vjp(holder, probe.point)
-    y = _rise(updated(mu, beta, values.constraints, holder.equality) - mu, holder.equality)
-    slope = back(Values(jnp.zeros_like(values.objective), y, probe.y))[0]
-    return Pull(y @ values.constraints + probe.y @ values.pooled, slope, jnp.sum(jnp.abs(y)))

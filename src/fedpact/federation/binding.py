@@ -11,17 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedpact.federation.buckets import arrays, buckets, stacked
 from fedpact.federation.rows import Parties, checked_seed, split_rows
 from fedpact.federation.table import Table, as_table
-from fedpact.problem.columns import kind, numeric
+from fedpact.problem.columns import kind
 from fedpact.problem.expressions import Mean, Scope, Value
 from fedpact.problem.oracle import Compiled, Oracle, Program, Shape, compile_problem
 from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.problem.statement import Problem
 
-FILL = 0.8  # a party joins a bucket when it fills at least this part of it
-SMALL = 0.02  # buckets with less than this part of all rows are padded into the next larger one
-MOST_SIZES = 32  # distinct party sizes that a function reading whole tables may meet, each compiled apart
 DISCLOSED = 512  # parties times constraints up to which their curves are recorded without being asked
 
 
@@ -69,9 +67,9 @@ def bind(
     weights = _weights(compiled, holders)
     if disclose is None:
         disclose = len(parties) * max(1, len(compiled.party.constraints)) <= DISCLOSED
-    order = _buckets([h.table.rows for h in holders], exact=whole)
+    order = buckets([h.table.rows for h in holders], exact=whole)
     oracles = tuple(
-        _stack(
+        stacked(
             compiled.party, [holders[i].table for i in bucket], [weights[i] for i in bucket], columns, bucket, disclose
         )
         for bucket in order
@@ -146,13 +144,9 @@ def _blaming(function: str, holder: _Holder) -> Iterator[None]:
         raise ValueError(f"{function} fails on the rows of {holder.title}: {what}{why}{out}") from error
 
 
-def _arrays(table: Table, names: Any = None) -> dict[str, np.ndarray]:
-    return numeric({name: table[name] for name in (table.columns if names is None else names)})
-
-
 def _specs(table: Table) -> dict[str, jax.ShapeDtypeStruct]:
     rows = table.rows
-    return {name: jax.ShapeDtypeStruct((rows, *a.shape[1:]), a.dtype) for name, a in _arrays(table[:1]).items()}
+    return {name: jax.ShapeDtypeStruct((rows, *a.shape[1:]), a.dtype) for name, a in arrays(table[:1]).items()}
 
 
 def _starting_point(problem: Problem, parties: Parties, start: Any, seed: int) -> Any:
@@ -167,7 +161,7 @@ def _starting_point(problem: Problem, parties: Parties, start: Any, seed: int) -
             )
         return params
     with _blaming("the model's init", _Holder.of(name, parties[name])):
-        fresh = model.init(jax.random.key(seed), _Recorder(_arrays(parties[name][:1]), set()))
+        fresh = model.init(jax.random.key(seed), _Recorder(arrays(parties[name][:1]), set()))
     fresh = _numbers(fresh, "the model's init")
     if params is None:
         return fresh
@@ -340,7 +334,7 @@ def _server_oracle(
         columns, _ = _columns_read(program, holder)
         _check_columns(columns, [holder])
         _check_labels(problem, [holder], params, ("server",))
-        rows = {name: jnp.asarray(a) for name, a in _arrays(own, columns).items()}
+        rows = {name: jnp.asarray(a) for name, a in arrays(own, columns).items()}
         lines = []
         for atom, _ in program.atoms:
             if isinstance(atom, Mean):
@@ -356,50 +350,3 @@ def _server_oracle(
             except _NoColumn:
                 raise ValueError(f"{atom} reads the server's own rows, but fp.solve got no server=table") from None
     return Oracle(rows, jnp.asarray(weights), jnp.asarray(-1), program)
-
-
-def _buckets(sizes: list[int], exact: bool) -> tuple[tuple[int, ...], ...]:
-    """Parties of like size, to be padded to the largest of them; `exact`: no padding, one bucket per size."""
-    by_size = sorted(range(len(sizes)), key=lambda i: (-sizes[i], i))
-    buckets: list[list[int]] = []
-    for party in by_size:
-        room = sizes[buckets[-1][0]] if buckets else 0
-        if buckets and (sizes[party] == room if exact else sizes[party] >= FILL * room):
-            buckets[-1].append(party)
-        else:
-            buckets.append([party])
-    if exact and len(buckets) > MOST_SIZES:
-        raise ValueError(
-            f"the parties have {len(buckets)} different sizes and fp.value(fn) reads their tables whole, which "
-            f"compiles fn once per size (at most {MOST_SIZES}); write it as fp.mean of a row-wise function"
-        )
-    if not exact:
-        total = sum(sizes)
-        merged: list[list[int]] = []
-        for bucket in buckets:
-            if merged and sizes[merged[-1][0]] * len(bucket) < SMALL * total:
-                merged[-1] += bucket
-            else:
-                merged.append(bucket)
-        buckets = merged
-    return tuple(tuple(sorted(bucket)) for bucket in buckets)
-
-
-def _stack(
-    program: Program,
-    tables: list[Table],
-    weights: list[np.ndarray],
-    columns: tuple[str, ...],
-    places: tuple[int, ...],
-    disclose: bool,
-) -> Oracle:
-    """Oracles of one bucket with a leading party axis; short tables repeat their first row, with weight zero."""
-    room = max(table.rows for table in tables)
-
-    def fill(array: np.ndarray) -> np.ndarray:
-        return np.concatenate([array, np.repeat(array[:1], room - len(array), axis=0)])
-
-    arrays = [_arrays(table, columns) for table in tables]
-    rows = {name: jnp.asarray(np.stack([fill(mine[name]) for mine in arrays])) for name in columns}
-    lines = np.stack([np.pad(w, ((0, 0), (0, room - w.shape[1]))) for w in weights])
-    return Oracle(rows, jnp.asarray(lines), jnp.asarray(places), program, disclose)

@@ -1,0 +1,66 @@
+"""Parties of like size share a bucket, so that unequal parties run vectorised without waste worth naming."""
+
+from collections.abc import Iterable
+
+import jax.numpy as jnp
+import numpy as np
+
+from fedpact.federation.table import Table
+from fedpact.problem.columns import numeric
+from fedpact.problem.oracle import Oracle, Program
+
+FILL = 0.8  # a party joins a bucket when it fills at least this part of it
+SMALL = 0.02  # buckets with less than this part of all rows are padded into the next larger one
+MOST_SIZES = 32  # distinct party sizes that a function reading whole tables may meet, each compiled apart
+
+
+def arrays(table: Table, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
+    """A table's columns of numbers, as JAX will see them; of all columns or of those named."""
+    return numeric({name: table[name] for name in (table.columns if names is None else names)})
+
+
+def buckets(sizes: list[int], exact: bool) -> tuple[tuple[int, ...], ...]:
+    """Parties of like size, to be padded to the largest of them; `exact`: no padding, one bucket per size."""
+    by_size = sorted(range(len(sizes)), key=lambda i: (-sizes[i], i))
+    found: list[list[int]] = []
+    for party in by_size:
+        room = sizes[found[-1][0]] if found else 0
+        if found and (sizes[party] == room if exact else sizes[party] >= FILL * room):
+            found[-1].append(party)
+        else:
+            found.append([party])
+    if exact and len(found) > MOST_SIZES:
+        raise ValueError(
+            f"the parties have {len(found)} different sizes and fp.value(fn) reads their tables whole, which "
+            f"compiles fn once per size (at most {MOST_SIZES}); write it as fp.mean of a row-wise function"
+        )
+    if not exact:
+        total = sum(sizes)
+        merged: list[list[int]] = []
+        for bucket in found:
+            if merged and sizes[merged[-1][0]] * len(bucket) < SMALL * total:
+                merged[-1] += bucket
+            else:
+                merged.append(bucket)
+        found = merged
+    return tuple(tuple(sorted(bucket)) for bucket in found)
+
+
+def stacked(
+    program: Program,
+    tables: list[Table],
+    weights: list[np.ndarray],
+    columns: tuple[str, ...],
+    places: tuple[int, ...],
+    disclose: bool,
+) -> Oracle:
+    """Oracles of one bucket with a leading party axis; short tables repeat their first row, with weight zero."""
+    room = max(table.rows for table in tables)
+
+    def fill(array: np.ndarray) -> np.ndarray:
+        return np.concatenate([array, np.repeat(array[:1], room - len(array), axis=0)])
+
+    columns_of = [arrays(table, columns) for table in tables]
+    rows = {name: jnp.asarray(np.stack([fill(mine[name]) for mine in columns_of])) for name in columns}
+    lines = np.stack([np.pad(w, ((0, 0), (0, room - w.shape[1]))) for w in weights])
+    return Oracle(rows, jnp.asarray(lines), jnp.asarray(places), program, disclose)
