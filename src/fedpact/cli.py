@@ -53,6 +53,9 @@ def reproduce(
         typer.Option(help="Folder with the data sets (else FEDPACT_DATA, the cache, the internet)."),
     ] = None,
     out: Annotated[pathlib.Path | None, typer.Option(help="A JSON file for the rows, written after each.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Of prox-al/np, these data sets only; may be given again.")
+    ] = None,
 ) -> None:
     """Compute a paper's table again and print it beside the published figures.
 
@@ -65,10 +68,13 @@ def reproduce(
 
     if name not in EXPERIMENTS:
         raise typer.BadParameter(f"{name!r} is not one of {', '.join(EXPERIMENTS)}", param_hint="NAME")
+    known = ("breast-cancer-wisc", "monks-1", "adult-a")
+    if only and (name != "prox-al/np" or not set(only) <= set(known)):
+        raise typer.BadParameter(f"goes with prox-al/np and names of {', '.join(known)}", param_hint="--only")
     if data is not None:
         os.environ["FEDPACT_DATA"] = str(data)
     try:
-        EXPERIMENTS[name](trials, out)
+        EXPERIMENTS[name](trials, out, **({"names": only} if only else {}))
     except (FileNotFoundError, NotADirectoryError, ConnectionError, ValueError) as error:
         typer.echo(f"fedpact: {error}", err=True)
         raise typer.Exit(1) from None
