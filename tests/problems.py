@@ -335,21 +335,6 @@ def _pooled() -> tuple[Case, Case]:
     )
 
 
-def _server_rows() -> Case:
-    *tables, own = classes(7, (18, 16, 15, 20))
-    return Case(
-        "server with rows",
-        fp.minimize(fp.mean(LOGISTIC), [(fp.mean(LOGISTIC).at_server() <= 0.55).named("regulator")], fp.l2(0.02)),
-        fp.split_rows(tables),
-        4,
-        lambda w: Stated(
-            average([cp_logistic(w, [t]) for t in tables]) + 0.02 * cp.sum_squares(w),
-            server=[cp_logistic(w, [own]) <= 0.55],
-        ),
-        own,
-    )
-
-
 def _server_norm() -> Case:
     tables = regression(8, SIZES, TIGHT)
     return Case(
@@ -376,7 +361,7 @@ def _unequal() -> Case:
 
 
 def _everything() -> Case:
-    *tables, own = regression(11, (*SIZES, 10), (0.35, 0.35, 0.35, 0.45))
+    *tables, own = regression(25, (*SIZES, 10), (0.35, 0.35, 0.35, 0.3))
     return Case(
         "everything at once",
         fp.minimize(
@@ -385,7 +370,7 @@ def _everything() -> Case:
                 (fp.mean(excess) <= 0.0).named("each party"),
                 (abs(fp.mean(gap)).pooled() <= 0.05).named("all rows"),
                 (fp.mean(excess).at_server() <= 0.0).named("regulator"),
-                (fp.value(fp.squared_norm) <= 5.5).at_server().named("norm"),
+                (fp.value(fp.squared_norm) <= 2.5).at_server().named("norm"),
             ],
             fp.l1(0.2) + fp.l2(0.01),
         ),
@@ -394,11 +379,10 @@ def _everything() -> Case:
         lambda w: Stated(
             cp_squared(w, *tables) + 0.2 * cp.norm1(w) + 0.01 * cp.sum_squares(w),
             party=[[cp_excess(w, t) <= 0] for t in tables],
-            server=[cp_excess(w, own) <= 0, cp.sum_squares(w) <= 5.5],
+            server=[cp_excess(w, own) <= 0, cp.sum_squares(w) <= 2.5],
             pooled=[cp_gap(w, *tables) - 0.05 <= 0, -cp_gap(w, *tables) - 0.05 <= 0],
         ),
         own,
-        sparse=True,
     )
 
 
@@ -458,7 +442,6 @@ CASES = {
         _twice(),
         *_pooled(),
         _neyman_pearson(),
-        _server_rows(),
         _server_norm(),
         _unequal(),
         _everything(),

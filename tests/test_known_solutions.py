@@ -42,6 +42,9 @@ def apart(found: np.ndarray, wanted: np.ndarray) -> float:
 )
 def test_the_known_solution_is_found(case: Case, method: str) -> None:
     best = case.optimum
+    binds = any(np.max(np.abs(mu), initial=0.0) > 1e-2 for mu in (best.party, best.server, best.pooled))
+    assert binds == (case.name != "inactive limit")
+    assert (best.w == 0).any() == case.sparse
     result = case.solve(METHODS[method], TOLERANCE, max_rounds=2000)
     assert result.status == "converged", result.message
     assert result.certificate.holds(TOLERANCE)
@@ -54,19 +57,8 @@ def test_the_known_solution_is_found(case: Case, method: str) -> None:
     assert apart(party, best.party) <= 1e-3
     assert apart(result.certificate.server_multipliers, best.server) <= 1e-3
     assert apart(result.certificate.pooled_multipliers, best.pooled) <= 1e-3
-    if method in NEWTON:
+    if method in ("Newton", "central"):
         assert result.rounds <= NEWTON_ROUNDS
-
-
-def test_the_table_is_worth_its_name() -> None:
-    """Constraints bind where they should, zeros are there, and scopes are all covered."""
-    assert len(CASES) >= 14
-    for case in CASES.values():
-        best = case.optimum
-        binding = sum(int(np.sum(np.abs(mu) > 1e-3)) for mu in (best.party, best.server, best.pooled))
-        assert (binding > 0) == (case.name != "inactive limit"), case.name
-        assert not case.sparse or (best.w == 0).any() or case.name == "everything at once", case.name
-    assert len(CASES["seven unequal parties"].parties) == 7
 
 
 # where there is no solution, or hardly one
@@ -126,6 +118,15 @@ def test_an_impossible_pooled_limit_is_called_infeasible(inner: str) -> None:
     result = solved("pooled", SCARCE, inner)
     assert result.status == "infeasible", result.message
     assert "'limit'" in result.message
+
+
+@at_server
+def test_pooled_constraints_in_conflict_are_named(inner: str) -> None:
+    """The least loss is 0.038, and 0.128 where the balance is kept."""
+    result = solved("pooled", regression(5, (15, 12, 14), (0.08,) * 3), inner)
+    assert result.status == "infeasible", result.message
+    assert "'limit'" in result.message
+    assert "'balance'" in result.message
 
 
 @pytest.mark.parametrize(
