@@ -143,6 +143,23 @@ def test_every_constraint_is_reported_as_it_was_written(bound: Bound) -> None:
         certificate.constraint("beyond")
 
 
+@pytest.mark.parametrize("place", ["each party", "pooled", "server"])
+def test_an_equality_is_broken_from_both_sides(place: str) -> None:
+    w = np.array([0.5, 0.0, -0.7, 0.9])
+    balance = fp.mean(gap)
+    balance = {"each party": balance, "pooled": balance.pooled(), "server": balance.at_server()}[place]
+    tables = {"each party": TABLES, "pooled": TABLES, "server": [SERVER]}[place]
+    gaps = [t["u"] @ w - t["v"] for t in tables]
+    values = [np.concatenate(gaps).mean()] if place == "pooled" else [g.mean() for g in gaps]
+    sizes = {"each party": (1, 0, 0), "pooled": (0, 1, 0), "server": (0, 0, 1)}[place]
+    none = np.zeros((len(TABLES), sizes[0])), np.zeros(sizes[1]), np.zeros(sizes[2])
+    for wanted in (-50.0, 50.0):
+        bound = bind(fp.minimize(fp.mean(SQUARED), [balance == wanted]), fp.split_rows(TABLES), SERVER)
+        certificate = measured(bound, w, *none)
+        assert certificate.feasibility == pytest.approx(max(abs(v - wanted) for v in values), rel=1e-12)
+        assert certificate.complementarity == 0.0
+
+
 def logarithm(params: Any, rows: Any) -> Any:
     del rows
     return jnp.log(params["w"][0])

@@ -30,6 +30,7 @@ from fedpact.run.progress import ProgressLine
 from fedpact.run.result import Result
 
 CALL_SECONDS = 0.2  # how long one call of the chunked driver should take: between calls Ctrl-C is heard
+SMALL = 1_000_000  # numbers: with less data than this, even the first call may do many rounds
 SAVE_SECONDS = 10.0  # between two saves of a running run
 CAUTION = 0.25  # methods aim at this part of the tolerance on constraints, whose violations add up in the parameters
 SHARPENINGS = 5  # how often a method is sent on with a stricter goal when the certificate does not confirm it
@@ -232,7 +233,9 @@ class _Run:
 
     def rounds_per_call(self) -> int:
         """As many rounds as take about CALL_SECONDS, by what they took so far."""
-        return 8 if not self.rounds else max(1, int(CALL_SECONDS * self.rounds / max(self.seconds, 1e-6)))
+        if not self.rounds:
+            return 8 if sum(leaf.size for leaf in jax.tree.leaves(self.net)) > SMALL else 64
+        return max(1, int(CALL_SECONDS * self.rounds / max(self.seconds, 1e-6)))
 
     def told(self) -> str:
         if not len(self.history):
