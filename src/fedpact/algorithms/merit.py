@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedpact.problem.oracle import Oracle, SlackOracle, Values
+from fedpact.problem.oracle import Oracle, SlackOracle, Values, derivatives
 from fedpact.problem.regularizers import FlatRegularizer
 
 
@@ -67,31 +67,35 @@ class Merit(eqx.Module):
         weights = Values(jnp.ones_like(values.objective), self.multipliers(values.constraints), 0.0 * values.pooled)
         return values, pull(weights)[0] + self.share / self.gamma * (w - self.centre)
 
-    def hessian(self, w: jax.Array, nu: jax.Array | None = None) -> jax.Array:
-        """A generalised ∇²P(w); `nu` adds the curvature of pooled contributions, weighted."""
-        values = self.own(w)
+    def hessian(self, w: jax.Array) -> jax.Array:
+        """A generalised ∇²P(w)."""
+        values, slopes = derivatives(self.own, w)
         mu = self.multipliers(values.constraints)
-        pooled = jnp.zeros_like(values.pooled) if nu is None else nu
-        curvature = self.own.curvature(w, Values(jnp.ones_like(values.objective), mu, pooled))
+        return self._hessian(w, mu, jnp.zeros_like(values.pooled), slopes.constraints)
+
+    def _hessian(self, w: jax.Array, mu: jax.Array, nu: jax.Array, jacobian: jax.Array) -> jax.Array:
+        """From μ⁺(w) and the constraints' Jacobian there; ν weighs the curvature of pooled contributions."""
+        curvature = self.own.curvature(w, Values(jnp.ones((), w.dtype), mu, nu))
         curvature = curvature + self.share / self.gamma * jnp.eye(w.size, dtype=w.dtype)
         if not mu.size:
             return curvature
-        jacobian = jax.jacrev(lambda v: self.own(v).constraints)(w)
         active = jnp.where(self.own.equality | (mu > 0), self.beta, 0.0)
         return curvature + jacobian.T @ (active[:, None] * jacobian)
 
     def evaluate(self, w: jax.Array, nu: jax.Array, hessian: bool) -> tuple[Values, Evaluation]:
         """Everything that a solver at the server asks of a holder."""
-        values, gradient = self.gradient(w)
-        pooled_jacobian = jax.jacrev(lambda v: self.own(v).pooled)(w) if values.pooled.size else jnp.zeros((0, w.size))
-        return values, Evaluation(
-            values.objective,
-            self._value(values, w),
-            gradient,
-            packed(self.hessian(w, nu)) if hessian else None,
-            values.pooled,
-            pooled_jacobian,
-        )
+        if hessian:
+            values, slopes = derivatives(self.own, w)
+            mu = self.multipliers(values.constraints)
+            gradient = slopes.objective + mu @ slopes.constraints + self.share / self.gamma * (w - self.centre)
+            matrix, pooled_jacobian = packed(self._hessian(w, mu, nu, slopes.constraints)), slopes.pooled
+        else:
+            values, gradient = self.gradient(w)
+            pooled = values.pooled.size
+            pooled_jacobian = jax.jacrev(lambda v: self.own(v).pooled)(w) if pooled else jnp.zeros((0, w.size))
+            matrix = None
+        value = self._value(values, w)
+        return values, Evaluation(values.objective, value, gradient, matrix, values.pooled, pooled_jacobian)
 
     def _value(self, values: Values, w: jax.Array) -> jax.Array:
         mu = self.multipliers(values.constraints)

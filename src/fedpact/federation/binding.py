@@ -78,7 +78,7 @@ def bind(
         oracles,
         _server_oracle(problem, compiled.server, own, params, columns, holders[0]),
         problem.regularizer.flat(params),
-        shape.ravel(params),
+        jax.device_put(shape.ravel(params)),
         order,
         parties.names,
         compiled,
@@ -180,7 +180,7 @@ def _numbers(params: Any, source: str) -> Any:
             raise TypeError(f"{source} holds {kind(leaf)} where parameters, a tree of real numbers, are wanted")
         if not np.isfinite(leaf).all():
             raise ValueError(f"{source} holds NaN or infinite parameters")
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), arrays)
+    return jax.tree.map(lambda leaf: np.asarray(leaf, float), arrays)
 
 
 def _shapes(params: Any) -> str:
@@ -334,7 +334,7 @@ def _server_oracle(
         columns, _ = _columns_read(program, holder)
         _check_columns(columns, [holder])
         _check_labels(problem, [holder], params, ("server",))
-        rows = {name: jnp.asarray(a) for name, a in arrays(own, columns).items()}
+        rows = arrays(own, columns)
         lines = []
         for atom, _ in program.atoms:
             if isinstance(atom, Mean):
@@ -349,4 +349,5 @@ def _server_oracle(
                 _check_number(atom, _traced(atom, program.shape, ())[1], 0)  # type: ignore[arg-type]
             except _NoColumn:
                 raise ValueError(f"{atom} reads the server's own rows, but fp.solve got no server=table") from None
-    return Oracle(rows, jnp.asarray(weights), jnp.asarray(-1), program)
+    rows, weights, index = jax.device_put((rows, weights, np.asarray(-1)))
+    return Oracle(rows, weights, index, program)

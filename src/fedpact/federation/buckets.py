@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 from fedpact.federation.table import Table
@@ -61,6 +61,7 @@ def stacked(
         return np.concatenate([array, np.repeat(array[:1], room - len(array), axis=0)])
 
     columns_of = [arrays(table, columns) for table in tables]
-    rows = {name: jnp.asarray(np.stack([fill(mine[name]) for mine in columns_of])) for name in columns}
+    rows = {name: np.stack([fill(mine[name]) for mine in columns_of]) for name in columns}
     lines = np.stack([np.pad(w, ((0, 0), (0, room - w.shape[1]))) for w in weights])
-    return Oracle(rows, jnp.asarray(lines), jnp.asarray(places), program, disclose)
+    rows, lines, index = jax.device_put((rows, lines, np.asarray(places)))
+    return Oracle(rows, lines, index, program, disclose)

@@ -42,11 +42,11 @@ class Linear(Model):
     outputs: int | None = None
     inputs: str = "x"
 
-    def init(self, key: jax.Array, rows: Rows) -> dict[str, jax.Array]:
+    def init(self, key: jax.Array, rows: Rows) -> dict[str, np.ndarray]:
         del key
         outputs = () if self.outputs is None else (self.outputs,)
-        params = {"w": jnp.zeros((_width(rows[self.inputs]), *outputs))}
-        return params | ({"b": jnp.zeros(outputs)} if self.bias else {})
+        params = {"w": np.zeros((_width(rows[self.inputs]), *outputs))}
+        return params | ({"b": np.zeros(outputs)} if self.bias else {})
 
     def apply(self, params: dict[str, jax.Array], rows: Rows) -> jax.Array:
         scores = _flat(rows[self.inputs], params["w"]) @ params["w"]

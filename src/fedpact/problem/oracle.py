@@ -42,9 +42,8 @@ class Shape:
         """The tree with shapes in place of arrays."""
         return jax.tree.unflatten(self.tree, [jax.ShapeDtypeStruct(shape, jnp.float64) for shape in self.shapes])
 
-    def ravel(self, params: Any) -> jax.Array:
-        leaves = [jnp.ravel(jnp.asarray(leaf, jnp.float64)) for leaf in jax.tree.leaves(params)]
-        return jnp.concatenate(leaves) if leaves else jnp.zeros(0)
+    def ravel(self, params: Any) -> np.ndarray:
+        return np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in jax.tree.leaves(params)])
 
     def unravel(self, w: Any) -> Any:
         leaves, start = [], 0
@@ -184,6 +183,15 @@ class Oracle(eqx.Module):
     @property
     def parties(self) -> int:
         return self.program.parties
+
+
+def derivatives(holder: "Oracle | SlackOracle", w: jax.Array) -> tuple[Values, Values]:
+    """A holder's functions at w, and the gradient of each of them: one line of w's size per function."""
+    values, pull = jax.vjp(holder, w)
+    m, p = values.constraints.size, values.pooled.size
+    unit = jnp.eye(1 + m + p, dtype=w.dtype)
+    lines = jax.vmap(lambda e: pull(Values(e[0], e[1 : 1 + m], e[1 + m :]))[0])(unit)
+    return values, Values(lines[0], lines[1 : 1 + m], lines[1 + m :])
 
 
 class SlackOracle(eqx.Module):

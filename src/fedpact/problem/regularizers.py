@@ -16,7 +16,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Regularizer:
 
     def flat(self, params: Any) -> "FlatRegularizer":
         """The same regulariser on the flat vector of these parameters."""
-        size = ravel_pytree(params)[0].size
+        size = sum(np.size(leaf) for leaf in jax.tree.leaves(params))
         ridge, l1 = np.zeros(size), np.zeros(size)
         lower, upper = np.full(size, -math.inf), np.full(size, math.inf)
         group, groups, weight = np.full(size, -1), 0, 0.0
@@ -68,16 +67,8 @@ class Regularizer:
             bent = "groups"
         elif l1.any() or np.isfinite(lower).any() or np.isfinite(upper).any():
             bent = "coordinates"
-        return FlatRegularizer(
-            ridge=jnp.asarray(ridge),
-            l1=jnp.asarray(l1),
-            lower=jnp.asarray(lower),
-            upper=jnp.asarray(upper),
-            group=jnp.asarray(group),
-            weight=jnp.asarray(weight),
-            groups=groups,
-            bent=bent,
-        )
+        ridge, l1, lower, upper, group, weight = jax.device_put((ridge, l1, lower, upper, group, np.asarray(weight)))
+        return FlatRegularizer(ridge, l1, lower, upper, group, weight, groups, bent)
 
 
 class FlatRegularizer(eqx.Module):

@@ -10,6 +10,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from fedpact.engines.local import Metered
@@ -26,6 +27,32 @@ class Line(eqx.Module):
     exchanges: jax.Array
     bytes_up: jax.Array
     bytes_down: jax.Array
+
+
+class Lines(eqx.Module):
+    """Lines of the history as rows of one matrix: a program that writes one array compiles faster than one for each."""
+
+    rows: jax.Array
+    tree: Any = eqx.field(static=True)
+    leaves: tuple[jax.ShapeDtypeStruct, ...] = eqx.field(static=True)
+
+    @classmethod
+    def empty(cls, like: Any) -> "Lines":
+        leaves, tree = jax.tree.flatten(like)
+        width = sum(leaf.size for leaf in leaves)
+        return cls(jnp.zeros((CHUNK, width)), tree, tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in leaves))
+
+    def written(self, place: jax.Array, line: Line) -> "Lines":
+        row = jnp.concatenate([jnp.ravel(leaf).astype(self.rows.dtype) for leaf in jax.tree.leaves(line)])
+        return Lines(lax.dynamic_update_index_in_dim(self.rows, row, place, 0), self.tree, self.leaves)
+
+    def read(self, count: int) -> Line:
+        """The first `count` lines; every leaf has them along its first axis."""
+        rows = np.asarray(self.rows)[:count]
+        ends = np.cumsum([leaf.size for leaf in self.leaves])
+        columns = np.split(rows, ends[:-1], axis=1)
+        shaped = (c.reshape(count, *x.shape).astype(x.dtype) for c, x in zip(columns, self.leaves, strict=True))
+        return jax.tree.unflatten(self.tree, list(shaped))
 
 
 def metered_round(algorithm: Algorithm, net: Any, server: Any, parties: Any) -> tuple[Any, Any, Line]:
@@ -46,11 +73,10 @@ def _running(algorithm: Algorithm, server: Any) -> jax.Array:
 
 
 @partial(jax.jit, static_argnums=0)
-def chunk(algorithm: Algorithm, net: Any, server: Any, parties: Any, limit: jax.Array) -> tuple[Any, Any, Any, Line]:
+def chunk(algorithm: Algorithm, net: Any, server: Any, parties: Any, limit: jax.Array) -> tuple[Any, Any, Any, Lines]:
     """At most `limit` (<= CHUNK) rounds: server, parties, how many were done, and their lines (CHUNK of them)."""
     once_more = jax.jit(partial(metered_round, algorithm))  # traced once for both uses
-    shapes = jax.eval_shape(once_more, net, server, parties)[2]
-    lines = jax.tree.map(lambda s: jnp.zeros((CHUNK, *s.shape), s.dtype), shapes)
+    lines = Lines.empty(jax.eval_shape(once_more, net, server, parties)[2])
 
     def more(carry: Any) -> jax.Array:
         server, _, done, _ = carry
@@ -59,8 +85,7 @@ def chunk(algorithm: Algorithm, net: Any, server: Any, parties: Any, limit: jax.
     def once(carry: Any) -> Any:
         server, parties, done, lines = carry
         server, parties, line = once_more(net, server, parties)
-        lines = jax.tree.map(lambda all_, new: lax.dynamic_update_index_in_dim(all_, new, done, 0), lines, line)
-        return server, parties, done + 1, lines
+        return server, parties, done + 1, lines.written(done, line)
 
     return lax.while_loop(more, once, (server, parties, jnp.zeros((), int), lines))
 

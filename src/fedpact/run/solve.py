@@ -214,7 +214,7 @@ class _Run:
         began = time.perf_counter()
         if self.driver == "stepwise":
             server, parties, lines = drivers.step(self.algorithm, self.net, self.server, self.parties)
-            count, lines = 1, jax.tree.map(lambda leaf: leaf[None], lines)
+            count, lines = 1, jax.tree.map(lambda leaf: np.asarray(leaf)[None], lines)
         elif self.driver == "fused":
             server, parties, count = drivers.fused(
                 self.algorithm, self.net, self.server, self.parties, jnp.asarray(most)
@@ -223,12 +223,13 @@ class _Run:
         else:
             limit = min(most, drivers.CHUNK, self.rounds_per_call())
             call = drivers.chunk(self.algorithm, self.net, self.server, self.parties, jnp.asarray(limit))
-            server, parties, count, lines = call
-        count = int(count)  # waits for the call to end: from here on nothing can be lost
+            server, parties, count, written = call
+            lines = written.read(int(count))  # waits for the call to end
+        count = int(count)  # the call has ended: from here on nothing can be lost
         self.server, self.parties, self.certificate = server, parties, None
         self.rounds += count
         if lines is not None:
-            self.history = self.history.extended(jax.device_get(lines), count)
+            self.history = self.history.extended(lines, count)
         self.seconds += time.perf_counter() - began
 
     def rounds_per_call(self) -> int:
