@@ -7,6 +7,7 @@ from fedpact.algorithms.inner.admm import ADMM
 from fedpact.algorithms.inner.base import Inner
 from fedpact.algorithms.inner.lbfgs import LBFGS
 from fedpact.algorithms.inner.newton import Newton
+from fedpact.algorithms.interior_point import InteriorPoint
 from fedpact.algorithms.prox_al import ProxAL
 from fedpact.algorithms.tolerances import Geometric, InverseSquare
 from fedpact.certificate import Certificate, ConstraintReport
@@ -37,6 +38,7 @@ __all__ = [
     "Geometric",
     "History",
     "Inner",
+    "InteriorPoint",
     "InverseSquare",
     "Model",
     "Newton",

@@ -22,6 +22,7 @@ class Status(enum.IntEnum):
     infeasible = 3
     diverged = 4
     stopped = 5
+    stalled = 6
 
 
 class Goal(eqx.Module):

@@ -256,7 +256,7 @@ class _Run:
 
     def result(self, problem: Problem, status: Status) -> Result:
         certificate = self.certificate or self.certify()
-        if status in (Status.max_rounds, Status.stopped) and certificate.holds(self.tolerance):
+        if status in (Status.max_rounds, Status.stopped, Status.stalled) and certificate.holds(self.tolerance):
             status = Status.converged
         if status == Status.converged and not certificate.holds(self.tolerance):
             status = Status.stopped
@@ -320,6 +320,8 @@ def _sentence(status: Status, certificate: Certificate, run: _Run) -> str:
             f"the iterates left every bound in round {run.rounds}: the objective may have no minimum (add a regulariser), "
             "or a function gave NaN"
         )
+    if status == Status.stalled:
+        return f"no step lowers the merit any more in round {run.rounds}; {numbers}; ask for less, or try fp.ProxAL()"
     if status == Status.infeasible:
         pulls = [
             f"{r.name!r} ({r.values[r.worst]:.3g} at {r.holders[r.worst]}, wanted {r.bound})"

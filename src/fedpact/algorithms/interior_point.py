@@ -1,0 +1,495 @@
+"""A federated primal-dual interior-point method: certified in a dozen rounds.
+
+    minimise Σ_i f_i(w) + h(w)   s.t.   c_i(w) + s_i = 0, s_i > 0 at party i, and the same for the server's and pooled ones
+
+Newton's step on the optimality conditions with s_i μ_i = κ reduces to one d x d system that is a sum over parties. With
+W_i = diag(1/(s_i/μ_i + δ)), or 1/δ for an equality:
+
+    A   = Σ_i ∇²f_i + Σ_m μ_im ∇²c_im + J_iᵀ W_i J_i,         A Δw = −Σ_i ∇f_i + J_iᵀ(μ_i + W_i (c_i + κ/μ_i))
+    at the party:   Δμ_i = W_i (c_i + κ/μ_i + J_i Δw),        Δs_i = (κ − s_i μ_i − s_i Δμ_i)/μ_i
+
+    symbol   here                 meaning
+    s, μ     Barrier.s, .mu       slacks and multipliers, which stay with their holder
+    κ        Server.kappa         what every product s μ is driven to
+    δ        REGULARIZATION       keeps a multiplier's step finite, so that W does not drown the curvature of f in rounding
+    ρ        Server.rho           the slope at which the merit function's barrier ends
+
+One exchange per round. The step to the boundary, a minimum over parties that would cost a second exchange, is not needed:
+w moves by the whole step, and each party keeps its own s and μ positive. That is sound because the merit function
+
+    Φ(w) = f(w) + h(w) + Σ ψ(c(w)),     ψ(c) = −κ log(−c), and on with slope ρ from where that slope is reached
+
+is a function of w alone, defined everywhere. A trial that does not lower it is taken back and the next one is nearer: the
+model is minimised within a ball, at the server. h enters exactly, by proximal Newton steps, so that zeros of an l1 term are
+zeros.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from fedpact.algorithms.descent import choose, newton_target
+from fedpact.algorithms.merit import normal_distance, packed, unpacked, updated, violation
+from fedpact.problem.oracle import Oracle, Values, derivatives
+from fedpact.problem.regularizers import FlatRegularizer
+from fedpact.protocol.algorithm import Algorithm, Answer, Goal, Info, Status
+from fedpact.protocol.messages import Reply
+from fedpact.protocol.network import Network, PartyStates
+from fedpact.protocol.options import check
+
+REGULARIZATION = 1e-7  # δ
+SINGULAR = 1e-14  # of its own diagonal is added to A: rounding makes a singular matrix indefinite
+FRACTION = 0.995  # a multiplier may lose this part of itself in a round
+WIDEST = 1e10  # s μ stays within this factor of κ
+SPEED = 1.3  # κ falls at least to this power of the mean product
+LEAST = 1e-16  # κ
+ARMIJO = 1e-4
+ROUNDING = 1e-12  # relative noise in the merit
+CREDIT = 20  # steps that may be taken because they follow a curved constraint, though the merit does not see it
+NARROWEST = 1e-8  # a ball this small, relative to 1 + ‖w‖, means that float64 shows no descent any more
+FARTHEST = 1e10  # iterates this large, relative to the start, mean that the objective has no minimum
+EMPTY = 1e3  # declare infeasibility when no feasible point lies within this many times 1 + ‖w‖
+WIDER = 4.0  # the ball grows by this after an accepted step
+TINY = 1e-300
+
+# messages
+
+
+class Call(eqx.Module):
+    """From the server, every round."""
+
+    point: jax.Array  # the trial, w + Δw
+    direction: jax.Array  # Δw
+    kappa: jax.Array
+    rho: jax.Array
+    nu: jax.Array  # multipliers of the pooled constraints at the trial, which weigh their curvature
+    moving: jax.Array  # False in the first round, before there is a step
+    accepted: jax.Array  # whether the last trial is where this step begins
+    near: jax.Array  # a constraint with less room than this counts as active
+
+
+class Sums(eqx.Module):
+    """A holder's part of the Newton system and of the measurement, at the trial; every leaf is summed over holders."""
+
+    objective: jax.Array
+    gradient: jax.Array  # ∇f
+    pull: jax.Array  # Jᵀμ, of active constraints
+    fixed: jax.Array  # Jᵀ(μ + Wc)
+    barrier: jax.Array  # JᵀW/μ: the part of the right-hand side that κ multiplies
+    hessian: jax.Array  # A, upper triangle
+    height: jax.Array  # μᵀc and ‖μ‖₁, of active constraints: is there a feasible point at all?
+    weight: jax.Array
+    before: jax.Array  # Σ ψ(c) where the step began, and its slope along the step
+    slope: jax.Array
+    after: jax.Array  # Σ ψ(c) at the trial
+    lifted: jax.Array  # by how much the augmented Lagrangian's terms have grown on the way
+    products: jax.Array  # Σ s μ, over this many inequalities
+    rows: jax.Array
+    pooled: jax.Array
+    pooled_jacobian: jax.Array
+
+
+class Maxima(eqx.Module):
+    distance: jax.Array  # Definition 1's second number
+    violation: jax.Array
+    multiplier: jax.Array  # |μ|, which ρ has to exceed
+
+
+class Told(eqx.Module):
+    """What a party discloses for the report: its constraints and multipliers at the trial."""
+
+    constraints: jax.Array
+    multipliers: jax.Array
+
+
+# a holder's part
+
+
+class Barrier(eqx.Module):
+    """Constraints of one holder at a point. For equalities s = 0."""
+
+    c: jax.Array
+    jacobian: jax.Array
+    s: jax.Array
+    mu: jax.Array
+    active: jax.Array  # μ of active constraints, 0 elsewhere: what is measured and handed out
+
+    @classmethod
+    def fresh(cls, equality: np.ndarray, size: int, mu: float) -> "Barrier":
+        s = jnp.where(equality, 0.0, 1.0)
+        return cls(0.0 * s, jnp.zeros((s.size, size)), s, mu * s, mu * s)
+
+    def weights(self, equality: np.ndarray) -> jax.Array:
+        """W."""
+        return 1.0 / (self.s * self.inverse(equality) + REGULARIZATION)
+
+    def inverse(self, equality: np.ndarray) -> jax.Array:
+        """1/μ, 0 for equalities, which have no κ."""
+        return jnp.where(equality, 0.0, 1.0 / jnp.where(equality, 1.0, self.mu))
+
+
+class Ahead(eqx.Module):
+    """A holder's slacks and multipliers on the way to a trial, before its constraints are known there."""
+
+    s: jax.Array
+    mu: jax.Array
+    full: jax.Array  # μ + Δμ
+    before: jax.Array
+    slope: jax.Array
+
+
+def penalty(c: jax.Array, equality: np.ndarray, kappa: jax.Array, rho: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """ψ and ψ' of each constraint; ρ|c| for equalities."""
+    least = jnp.maximum(kappa / jnp.maximum(rho, TINY), TINY)
+    s = jnp.maximum(-c, least)
+    value = jnp.where(equality, rho * jnp.abs(c), rho * (c + s) - kappa * jnp.log(s))
+    slope = jnp.where(equality, rho * jnp.sign(c), jnp.where(-c < least, rho, kappa / s))
+    return value, slope
+
+
+def augmented(c: jax.Array, mu: jax.Array, equality: np.ndarray, rho: jax.Array) -> jax.Array:
+    """The augmented Lagrangian's term of each constraint."""
+    beta = 10.0 * jnp.maximum(rho, TINY)
+    return (updated(mu, beta, c, equality) ** 2 - mu**2) / (2.0 * beta)
+
+
+def go(
+    held: Barrier, equality: np.ndarray, direction: jax.Array, kappa: jax.Array, rho: jax.Array, moving: jax.Array
+) -> Ahead:
+    """The holder's own part of Newton's step, kept positive by itself: s at least on the central path at κ/μ."""
+    inverse, along = held.inverse(equality), held.jacobian @ direction
+    change = held.weights(equality) * (held.c + kappa * inverse + along)
+    room = (kappa - held.s * held.mu - held.s * change) * inverse
+    full = held.mu + change
+    mu = jnp.where(equality, full, jnp.maximum(full, (1.0 - FRACTION) * held.mu))
+    on_path = kappa / jnp.where(equality, 1.0, mu)
+    s = jnp.where(equality, 0.0, jnp.maximum(held.s + room, jnp.minimum(on_path, held.s)))
+    before, slope = penalty(held.c, equality, kappa, rho)
+    return Ahead(
+        jnp.where(moving, s, held.s), jnp.where(moving, mu, held.mu), full, jnp.sum(before), slope @ along
+    )
+
+
+def settle(ahead: Ahead, equality: np.ndarray, c: jax.Array, jacobian: jax.Array, call: Call) -> Barrier:
+    """At the trial: slacks at least as large as the room that is there, products within bounds of κ."""
+    s = jnp.where(equality, 0.0, jnp.maximum(ahead.s, -c))
+    centred = call.kappa / jnp.where(equality, 1.0, s)
+    mu = jnp.where(equality | ~call.moving, ahead.mu, jnp.clip(ahead.mu, centred / WIDEST, centred * WIDEST))
+    active = equality | (c >= -call.near) | (mu > s)
+    return Barrier(c, jacobian, s, mu, jnp.where(active, mu, 0.0))
+
+
+def look(own: Oracle, held: Barrier, call: Call) -> tuple[Barrier, Sums, Maxima]:
+    """A holder's whole part in a round: go ahead, evaluate, sum up."""
+    equality = own.equality
+    ahead = go(held, equality, call.direction, call.kappa, call.rho, call.moving)
+    values, slopes = derivatives(own, call.point)
+    there = settle(ahead, equality, values.constraints, slopes.constraints, call)
+    curvature = own.curvature(call.point, Values(jnp.ones_like(values.objective), there.mu, call.nu))
+    sums = Sums(
+        values.objective,
+        slopes.objective,
+        hessian=packed(curvature + stiffness(there, equality)),
+        pooled=values.pooled,
+        pooled_jacobian=slopes.pooled,
+        **summed(held, ahead, there, equality, call),
+    )
+    return there, sums, maxima(there, equality)
+
+
+def stiffness(there: Barrier, equality: np.ndarray) -> jax.Array:
+    """JᵀWJ."""
+    return there.jacobian.T @ (there.weights(equality)[:, None] * there.jacobian)
+
+
+def summed(here: Barrier, ahead: Ahead, there: Barrier, equality: np.ndarray, call: Call) -> dict[str, jax.Array]:
+    """What constraints add to the sums, whoever holds them."""
+    weights = there.weights(equality)
+    now, then = (augmented(c, ahead.full, equality, call.rho) for c in (there.c, here.c))
+    return {
+        "pull": there.active @ there.jacobian,
+        "fixed": (there.mu + weights * there.c) @ there.jacobian,
+        "barrier": (weights * there.inverse(equality)) @ there.jacobian,
+        "height": there.active @ there.c,
+        "weight": jnp.sum(jnp.abs(there.active)),
+        "before": ahead.before,
+        "slope": ahead.slope,
+        "after": jnp.sum(penalty(there.c, equality, call.kappa, call.rho)[0]),
+        "lifted": jnp.sum(now - then),
+        "products": there.s @ there.mu,
+        "rows": jnp.asarray(np.sum(~equality), there.c.dtype),
+    }
+
+
+def maxima(there: Barrier, equality: np.ndarray) -> Maxima:
+    largest = jnp.max(jnp.abs(there.mu), initial=0.0)
+    return Maxima(normal_distance(there.active, there.c, equality), violation(there.c, equality), largest)
+
+
+# states
+
+
+class PartyState(eqx.Module):
+    here: Barrier  # where the last accepted step ended
+    there: Barrier  # at the trial evaluated last
+    trial: jax.Array
+
+
+class Model(eqx.Module):
+    """What the server knows at w: the objective, and the quadratic model of Φ that Newton's step minimises."""
+
+    objective: jax.Array
+    slope: jax.Array  # ∇f
+    gradient: jax.Array
+    hessian: jax.Array
+
+
+class Server(eqx.Module):
+    w: jax.Array
+    target: jax.Array  # w + Δw
+    radius: jax.Array  # of the ball around w that the target is in
+    model: Model
+    kappa: jax.Array
+    rho: jax.Array
+    accepted: jax.Array
+    own: tuple[Barrier, Barrier]  # the server's own constraints: here, and at the trial
+    pooled: tuple[Barrier, Barrier]
+    point: jax.Array  # what would be handed out: the last accepted point, or the one that met the goal
+    point_mu: jax.Array
+    point_nu: jax.Array
+    empty_radius: jax.Array
+    reach: jax.Array
+    k: jax.Array
+    credit: jax.Array
+    goal: Goal
+    status: jax.Array
+
+
+class RoundInfo(Info):
+    kappa: jax.Array
+    radius: jax.Array
+    accepted: jax.Array
+    told: Told | None
+    server_multipliers: jax.Array
+    pooled_multipliers: jax.Array
+
+
+class InteriorPoint(Algorithm[Server]):
+    """The primal-dual interior-point method, for up to a few hundred parameters: d(d+1)/2 + 4d + 14 numbers up per party.
+
+    mu: the multipliers' first value (> 0, default 0.1).
+    centering: κ is at most this part (between 0 and 1, default 0.1) of the mean product s μ, and falls faster near the end.
+    """
+
+    mu: float = 0.1
+    centering: float = 0.1
+
+    def __check_init__(self) -> None:
+        check("InteriorPoint", "mu", self.mu, lambda x: x > 0, "the first multipliers μ must be > 0")
+        words = "a number between 0 and 1: κ's part of the mean product s μ"
+        check("InteriorPoint", "centering", self.centering, lambda x: 0 < x < 1, words)
+
+    # party steps
+
+    def join(self, own: Oracle, state: None, message: jax.Array) -> tuple[PartyState, Reply]:
+        """Before the first round: s = 1, which the first evaluation widens to the room that there is."""
+        del state
+        fresh = Barrier.fresh(own.equality, message.size, self.mu)
+        return PartyState(fresh, fresh, message), Reply()
+
+    def step(self, own: Oracle, state: PartyState, message: Call) -> tuple[PartyState, Reply]:
+        here = choose(message.accepted, state.there, state.here)
+        there, sums, largest = look(own, here, message)
+        told = own.disclose(Told(there.c, there.active))
+        return PartyState(here, there, message.point), Reply(sums, largest, told)
+
+    def multipliers(self, own: Oracle, state: PartyState, answer: Answer) -> jax.Array:
+        del own
+        return jnp.where(jnp.all(state.trial == answer.w), state.there.active, state.here.active)
+
+    # server steps
+
+    def init(self, net: Network, w: jax.Array, goal: Goal, key: jax.Array) -> tuple[Server, PartyStates]:
+        del key
+        w = net.regularizer.prox(w, 0.0)
+        _, parties = net.exchange(self.join, None, w)
+        own = Barrier.fresh(net.server.equality, w.size, self.mu)
+        pooled = Barrier.fresh(net.server.pooled_equality, w.size, self.mu)
+        nothing, endless = jnp.asarray(0.0), jnp.asarray(jnp.inf)
+        server = Server(
+            w=w,
+            target=w,
+            radius=endless,
+            model=Model(endless, jnp.zeros_like(w), jnp.zeros_like(w), jnp.zeros((w.size, w.size))),
+            kappa=nothing,
+            rho=nothing,
+            accepted=jnp.asarray(True),
+            own=(own, own),
+            pooled=(pooled, pooled),
+            point=w,
+            point_mu=own.active,
+            point_nu=pooled.active,
+            empty_radius=nothing,
+            reach=FARTHEST * (1.0 + jnp.max(jnp.abs(w))),
+            k=jnp.zeros((), int),
+            credit=jnp.asarray(CREDIT),
+            goal=goal,
+            status=jnp.asarray(int(Status.running)),
+        )
+        return server, parties
+
+    def round(self, server: Server, parties: PartyStates, net: Network) -> tuple[Server, PartyStates, RoundInfo]:
+        h, first, point = net.regularizer, server.k == 0, server.target
+        own, pooled = (choose(server.accepted, *reversed(side)) for side in (server.own, server.pooled))
+        direction, equality = point - server.w, net.server.pooled_equality
+        ahead = go(pooled, equality, direction, server.kappa, server.rho, ~first)
+        near = server.goal.feasibility
+        call = Call(point, direction, server.kappa, server.rho, ahead.mu, ~first, server.accepted, near)
+
+        reply, parties = net.exchange(self.step, parties, call)
+
+        own_there, mine, own_largest = look(net.server, own, call)
+        pooled_there, sums, hessian = _whole(
+            jax.tree.map(jnp.add, reply.sum, mine), pooled, ahead, equality, call, h
+        )
+        every = (reply.max, own_largest, maxima(pooled_there, equality))
+        largest: Maxima = jax.tree.map(lambda *x: jnp.max(jnp.stack(x)), *every)
+
+        # what the trial is worth
+        stationarity = h.distance(point, sums.gradient + sums.pull)
+        done = (stationarity <= server.goal.stationarity) & (largest.distance <= server.goal.feasibility)
+        empty_radius, empty = _emptiness(server, sums, largest, point)
+        lost = first & ~jnp.isfinite(sums.objective) | (jnp.max(jnp.abs(point)) > server.reach)
+
+        # is it better than where the step began?
+        objective, model = sums.objective + h.bend(point), server.model
+        before, after = model.objective + sums.before, objective + sums.after
+        tilt = model.slope @ direction + h.bend(point) - h.bend(server.w)
+        slope = jnp.minimum(tilt + sums.slope, 0.0)
+        enough = after <= before + ARMIJO * slope + ROUNDING * (1.0 + jnp.abs(before))
+        curved = ~enough & (server.credit > 0) & (objective + sums.lifted < model.objective)
+        better = first | (jnp.isfinite(after) & (enough | curved))
+
+        def onward() -> tuple[Any, ...]:
+            kappa = self._next_kappa(server, sums)
+            gradient = sums.gradient + sums.fixed + kappa * sums.barrier
+            target, _ = newton_target(point, gradient, hessian, h)
+            radius, length = WIDER * server.radius, jnp.linalg.norm(target - point)
+            target = jnp.where(length > radius, within(radius, point, gradient, hessian, h), target)
+            radius = jnp.where(length > radius, radius, jnp.inf)
+            rho = jnp.maximum(0.5 * server.rho, 2.0 * largest.multiplier)
+            return point, target, radius, Model(objective, sums.gradient, gradient, hessian), kappa, rho
+
+        def back() -> tuple[Any, ...]:
+            rise = after - before - slope
+            factor = jnp.clip(-0.5 * slope / jnp.where(rise > 0, rise, jnp.inf), 0.1, 0.5)
+            radius = jnp.where(jnp.isfinite(after), factor, 0.1) * jnp.linalg.norm(direction)
+            target = within(radius, server.w, model.gradient, model.hessian, h)
+            return server.w, target, radius, model, server.kappa, server.rho
+
+        w, target, radius, model, kappa, rho = lax.cond(better, onward, back)
+        stuck = ~better & (radius < NARROWEST * (1.0 + jnp.linalg.norm(server.w)))
+        status = jnp.where(stuck, Status.stalled, Status.running)
+        status = jnp.where(lost, Status.diverged, jnp.where(empty, Status.infeasible, status))
+        keep = better | done
+        info = RoundInfo(
+            objective=objective,
+            violation=largest.violation,
+            stationarity=stationarity,
+            kappa=server.kappa,
+            radius=server.radius,
+            accepted=better,
+            told=reply.each,
+            server_multipliers=own_there.active,
+            pooled_multipliers=pooled_there.active,
+        )
+        server = Server(
+            w=w,
+            target=target,
+            radius=radius,
+            model=model,
+            kappa=kappa,
+            rho=rho,
+            accepted=better,
+            own=(own, own_there),
+            pooled=(pooled, pooled_there),
+            point=jnp.where(keep, point, server.point),
+            point_mu=jnp.where(keep, own_there.active, server.point_mu),
+            point_nu=jnp.where(keep, pooled_there.active, server.point_nu),
+            empty_radius=empty_radius,
+            reach=server.reach,
+            k=server.k + 1,
+            credit=server.credit - (better & curved),
+            goal=server.goal,
+            status=jnp.where(done, Status.converged, status),
+        )
+        return server, parties, info
+
+    def _next_kappa(self, server: Server, sums: Sums) -> jax.Array:
+        """A part of the mean product, superlinearly less near the end; never far below what the goal needs."""
+        mean = sums.products / jnp.maximum(sums.rows, 1.0)
+        kappa = jnp.minimum(self.centering * mean, mean**SPEED)
+        kappa = jnp.where(jnp.isfinite(server.radius), jnp.maximum(kappa, jnp.minimum(server.kappa, mean)), kappa)
+        return jnp.maximum(kappa, jnp.maximum(0.01 * server.goal.feasibility**2, LEAST))
+
+    # status and answers
+
+    def status(self, server: Server) -> jax.Array:
+        return server.status
+
+    def answer(self, server: Server, net: Network) -> Answer:
+        del net
+        return Answer(server.point, server.point_mu, server.point_nu, server.empty_radius)
+
+    def aim(self, server: Server, goal: Goal) -> Server:
+        return eqx.tree_at(lambda s: (s.goal, s.status), server, (goal, jnp.asarray(int(Status.running))))
+
+
+def _whole(
+    sums: Sums, here: Barrier, ahead: Ahead, equality: np.ndarray, call: Call, h: FlatRegularizer
+) -> tuple[Barrier, Sums, jax.Array]:
+    """The pooled constraints at the trial, all sums with what they and h add, and the whole matrix A."""
+    point = call.point
+    there = settle(ahead, equality, sums.pooled, sums.pooled_jacobian, call)
+    hessian = unpacked(sums.hessian, point.size) + jnp.diag(2 * h.ridge) + stiffness(there, equality)
+    hessian = hessian + SINGULAR * jnp.diag(jnp.diag(hessian))
+    more = {name: getattr(sums, name) + part for name, part in summed(here, ahead, there, equality, call).items()}
+    more |= {"objective": sums.objective + h.smooth(point), "gradient": sums.gradient + 2 * h.ridge * point}
+    rest = {"hessian": sums.hessian, "pooled": sums.pooled, "pooled_jacobian": sums.pooled_jacobian}
+    return there, Sums(**more, **rest), hessian
+
+
+def within(
+    radius: jax.Array, w: jax.Array, gradient: jax.Array, hessian: jax.Array, h: FlatRegularizer
+) -> jax.Array:
+    """Where the model is least within a ball around w: (H + λI)Δw = −g with the λ that makes Δw as long as the radius.
+
+    With bends of h the λ is that of the model without them, which cuts the step at about the same length.
+    """
+    values, vectors = jnp.linalg.eigh(hessian)
+    turned = gradient @ vectors
+    low = jnp.maximum(-values[0], 0.0) + SINGULAR * jnp.abs(values[-1])
+    high = low + jnp.linalg.norm(gradient) / radius
+
+    def halve(_: int, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        low, high = bounds
+        middle = jnp.sqrt(low * high)
+        long = jnp.linalg.norm(turned / (values + middle)) > radius
+        return jnp.where(long, middle, low), jnp.where(long, high, middle)
+
+    _, shift = lax.fori_loop(0, 40, halve, (low, high))
+    return newton_target(w, gradient, hessian + shift * jnp.eye(w.size), h)[0]
+
+
+def _emptiness(server: Server, sums: Sums, largest: Maxima, point: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """For convex constraints no feasible point lies within r = μᵀc/‖Jᵀμ‖ of here."""
+    radius = jnp.where(sums.height > 0, sums.height / jnp.maximum(jnp.linalg.norm(sums.pull), TINY), 0.0)
+    height = sums.height / jnp.maximum(sums.weight, TINY)
+    far = radius > EMPTY * (1.0 + jnp.linalg.norm(point))
+    grows = (server.empty_radius > 0) & (radius > 2.0 * server.empty_radius)
+    broken = (height > server.goal.feasibility) & (largest.violation > server.goal.feasibility)
+    return jnp.maximum(radius, server.empty_radius), far & grows & broken
