@@ -24,6 +24,7 @@ model is minimised within a ball, at the server. h enters exactly, by proximal N
 zeros.
 """
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -33,7 +34,7 @@ import numpy as np
 from jax import lax
 
 from fedpact.algorithms.descent import choose, newton_target
-from fedpact.algorithms.merit import normal_distance, packed, unpacked, updated, violation
+from fedpact.algorithms.merit import normal_distance, packed, unpacked, violation
 from fedpact.problem.oracle import Oracle, Values, derivatives
 from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.protocol.algorithm import Algorithm, Answer, Goal, Info, Status
@@ -49,11 +50,13 @@ SPEED = 1.3  # κ falls at least to this power of the mean product
 LEAST = 1e-16  # κ
 ARMIJO = 1e-4
 ROUNDING = 1e-12  # relative noise in the merit
-CREDIT = 20  # steps that may be taken because they follow a curved constraint, though the merit does not see it
+PATIENCE = 4  # rejected trials in a row, before the model is replaced by one of the merit itself
 NARROWEST = 1e-8  # a ball this small, relative to 1 + ‖w‖, means that float64 shows no descent any more
 FARTHEST = 1e10  # iterates this large, relative to the start, mean that the objective has no minimum
 EMPTY = 1e3  # declare infeasibility when no feasible point lies within this many times 1 + ‖w‖
 WIDER = 4.0  # the ball grows by this after an accepted step
+GROWN = 4.0  # times the first such radius; or at once when it is
+ENDLESS = 1e9  # times 1 + ‖w‖
 TINY = 1e-300
 
 # messages
@@ -64,12 +67,23 @@ class Call(eqx.Module):
 
     point: jax.Array  # the trial, w + Δw
     direction: jax.Array  # Δw
+    step: jax.Array  # how long Δw is, as a part of Newton's step; 0 in the first round, before there is one
     kappa: jax.Array
     rho: jax.Array
     nu: jax.Array  # multipliers of the pooled constraints at the trial, which weigh their curvature
-    moving: jax.Array  # False in the first round, before there is a step
     accepted: jax.Array  # whether the last trial is where this step begins
+    corrected: jax.Array  # whether this step takes account of how the constraints bent on the way to the last trial
     near: jax.Array  # a constraint with less room than this counts as active
+
+
+class Wall(eqx.Module):
+    """ψ in two parts, so that the server may still choose ρ: −κ log s, and c + s, with s = max(−c, θ)."""
+
+    barrier: jax.Array
+    gap: jax.Array
+
+    def __call__(self, rho: jax.Array) -> jax.Array:
+        return self.barrier + rho * self.gap
 
 
 class Sums(eqx.Module):
@@ -83,10 +97,12 @@ class Sums(eqx.Module):
     hessian: jax.Array  # A, upper triangle
     height: jax.Array  # μᵀc and ‖μ‖₁, of active constraints: is there a feasible point at all?
     weight: jax.Array
-    before: jax.Array  # Σ ψ(c) where the step began, and its slope along the step
-    slope: jax.Array
-    after: jax.Array  # Σ ψ(c) at the trial
-    lifted: jax.Array  # by how much the augmented Lagrangian's terms have grown on the way
+    before: "Wall"  # Σ ψ(c) where the step began, its slope along the step, and Σ ψ(c) at the trial
+    slope: "Wall"
+    after: "Wall"
+    lifted: jax.Array  # by how much (μ + Δμ)ᵀc has grown on the way
+    correction: jax.Array  # JᵀW times how the constraints bent on the way, at where the step began
+    ascent: jax.Array  # Σ ψ'(c)∇c where the step began
     products: jax.Array  # Σ s μ, over this many inequalities
     rows: jax.Array
     pooled: jax.Array
@@ -96,7 +112,9 @@ class Sums(eqx.Module):
 class Maxima(eqx.Module):
     distance: jax.Array  # Definition 1's second number
     violation: jax.Array
-    multiplier: jax.Array  # |μ|, which ρ has to exceed
+    multiplier: jax.Array  # |μ| and |μ + Δμ|, which ρ has to exceed
+    full: jax.Array
+    crossing: jax.Array  # above 1: a constraint that had room is broken, and 1/crossing of the way would have kept it
 
 
 class Told(eqx.Module):
@@ -117,11 +135,12 @@ class Barrier(eqx.Module):
     s: jax.Array
     mu: jax.Array
     active: jax.Array  # μ of active constraints, 0 elsewhere: what is measured and handed out
+    bend: jax.Array  # c − its linear model at the trial that was tried from here last
 
     @classmethod
     def fresh(cls, equality: np.ndarray, size: int, mu: float) -> "Barrier":
         s = jnp.where(equality, 0.0, 1.0)
-        return cls(0.0 * s, jnp.zeros((s.size, size)), s, mu * s, mu * s)
+        return cls(0.0 * s, jnp.zeros((s.size, size)), s, mu * s, mu * s, 0.0 * s)
 
     def weights(self, equality: np.ndarray) -> jax.Array:
         """W."""
@@ -138,57 +157,58 @@ class Ahead(eqx.Module):
     s: jax.Array
     mu: jax.Array
     full: jax.Array  # μ + Δμ
-    before: jax.Array
-    slope: jax.Array
 
 
-def penalty(c: jax.Array, equality: np.ndarray, kappa: jax.Array, rho: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """ψ and ψ' of each constraint; ρ|c| for equalities."""
-    least = jnp.maximum(kappa / jnp.maximum(rho, TINY), TINY)
+def walls(held: Barrier, equality: np.ndarray, call: Call) -> tuple[Wall, Wall, jax.Array]:
+    """Σ ψ(c), its slope along the step, and its gradient."""
+    c, along = held.c, held.jacobian @ call.direction
+    least = jnp.maximum(call.kappa / jnp.maximum(call.rho, TINY), TINY)  # the room at which the barrier ends
     s = jnp.maximum(-c, least)
-    value = jnp.where(equality, rho * jnp.abs(c), rho * (c + s) - kappa * jnp.log(s))
-    slope = jnp.where(equality, rho * jnp.sign(c), jnp.where(-c < least, rho, kappa / s))
-    return value, slope
+    inside = -c > least
+    logs = jnp.where(equality, 0.0, -call.kappa * jnp.log(s))
+    falls = jnp.where(equality | ~inside, 0.0, call.kappa / s)
+    gaps = jnp.where(equality, jnp.abs(c), c + s)
+    rises = jnp.where(equality, jnp.sign(c), jnp.where(inside, 0.0, 1.0))
+    ascent = (falls + call.rho * rises) @ held.jacobian
+    return Wall(jnp.sum(logs), jnp.sum(gaps)), Wall(falls @ along, rises @ along), ascent
 
 
-def augmented(c: jax.Array, mu: jax.Array, equality: np.ndarray, rho: jax.Array) -> jax.Array:
-    """The augmented Lagrangian's term of each constraint."""
-    beta = 10.0 * jnp.maximum(rho, TINY)
-    return (updated(mu, beta, c, equality) ** 2 - mu**2) / (2.0 * beta)
-
-
-def go(
-    held: Barrier, equality: np.ndarray, direction: jax.Array, kappa: jax.Array, rho: jax.Array, moving: jax.Array
-) -> Ahead:
+def go(held: Barrier, equality: np.ndarray, call: Call) -> Ahead:
     """The holder's own part of Newton's step, kept positive by itself: s at least on the central path at κ/μ."""
-    inverse, along = held.inverse(equality), held.jacobian @ direction
-    change = held.weights(equality) * (held.c + kappa * inverse + along)
+    inverse, kappa = held.inverse(equality), call.kappa
+    along = held.jacobian @ call.direction / jnp.where(call.step > 0, call.step, 1.0)
+    bend = jnp.where(call.corrected, held.bend, 0.0)
+    change = held.weights(equality) * (held.c + bend + kappa * inverse + along)
     room = (kappa - held.s * held.mu - held.s * change) * inverse
-    full = held.mu + change
-    mu = jnp.where(equality, full, jnp.maximum(full, (1.0 - FRACTION) * held.mu))
-    on_path = kappa / jnp.where(equality, 1.0, mu)
-    s = jnp.where(equality, 0.0, jnp.maximum(held.s + room, jnp.minimum(on_path, held.s)))
-    before, slope = penalty(held.c, equality, kappa, rho)
-    return Ahead(
-        jnp.where(moving, s, held.s), jnp.where(moving, mu, held.mu), full, jnp.sum(before), slope @ along
-    )
+    mu = held.mu + call.step * change
+    mu = jnp.where(equality, mu, jnp.maximum(mu, (1.0 - FRACTION) * held.mu))
+    on_path = jnp.where(call.step > 0, kappa / jnp.where(equality, 1.0, mu), held.s)
+    s = jnp.where(equality, 0.0, jnp.maximum(held.s + call.step * room, jnp.minimum(on_path, held.s)))
+    return Ahead(s, mu, held.mu + change)
 
 
 def settle(ahead: Ahead, equality: np.ndarray, c: jax.Array, jacobian: jax.Array, call: Call) -> Barrier:
     """At the trial: slacks at least as large as the room that is there, products within bounds of κ."""
     s = jnp.where(equality, 0.0, jnp.maximum(ahead.s, -c))
     centred = call.kappa / jnp.where(equality, 1.0, s)
-    mu = jnp.where(equality | ~call.moving, ahead.mu, jnp.clip(ahead.mu, centred / WIDEST, centred * WIDEST))
+    mu = jnp.where(equality | (call.step == 0), ahead.mu, jnp.clip(ahead.mu, centred / WIDEST, centred * WIDEST))
     active = equality | (c >= -call.near) | (mu > s)
-    return Barrier(c, jacobian, s, mu, jnp.where(active, mu, 0.0))
+    return Barrier(c, jacobian, s, mu, jnp.where(active, mu, 0.0), 0.0 * c)
 
 
-def look(own: Oracle, held: Barrier, call: Call) -> tuple[Barrier, Sums, Maxima]:
-    """A holder's whole part in a round: go ahead, evaluate, sum up."""
+def bent(here: Barrier, there: Barrier, call: Call) -> Barrier:
+    """Where the step began, with how its constraints have bent on the way."""
+    bend = there.c - here.c - here.jacobian @ call.direction
+    return eqx.tree_at(lambda x: x.bend, here, jnp.where(call.step > 0, bend, 0.0))
+
+
+def look(own: Oracle, held: Barrier, call: Call) -> tuple[tuple[Barrier, Barrier], Sums, Maxima]:
+    """A holder's whole part in a round: go ahead, evaluate, sum up. Its constraints here, and at the trial."""
     equality = own.equality
-    ahead = go(held, equality, call.direction, call.kappa, call.rho, call.moving)
+    ahead = go(held, equality, call)
     values, slopes = derivatives(own, call.point)
     there = settle(ahead, equality, values.constraints, slopes.constraints, call)
+    here = bent(held, there, call)
     curvature = own.curvature(call.point, Values(jnp.ones_like(values.objective), there.mu, call.nu))
     sums = Sums(
         values.objective,
@@ -196,9 +216,9 @@ def look(own: Oracle, held: Barrier, call: Call) -> tuple[Barrier, Sums, Maxima]
         hessian=packed(curvature + stiffness(there, equality)),
         pooled=values.pooled,
         pooled_jacobian=slopes.pooled,
-        **summed(held, ahead, there, equality, call),
+        **summed(here, ahead, there, equality, call),
     )
-    return there, sums, maxima(there, equality)
+    return (here, there), sums, maxima(here, ahead, there, equality)
 
 
 def stiffness(there: Barrier, equality: np.ndarray) -> jax.Array:
@@ -206,28 +226,33 @@ def stiffness(there: Barrier, equality: np.ndarray) -> jax.Array:
     return there.jacobian.T @ (there.weights(equality)[:, None] * there.jacobian)
 
 
-def summed(here: Barrier, ahead: Ahead, there: Barrier, equality: np.ndarray, call: Call) -> dict[str, jax.Array]:
+def summed(here: Barrier, ahead: Ahead, there: Barrier, equality: np.ndarray, call: Call) -> dict[str, Any]:
     """What constraints add to the sums, whoever holds them."""
     weights = there.weights(equality)
-    now, then = (augmented(c, ahead.full, equality, call.rho) for c in (there.c, here.c))
+    before, slope, ascent = walls(here, equality, call)
     return {
         "pull": there.active @ there.jacobian,
         "fixed": (there.mu + weights * there.c) @ there.jacobian,
         "barrier": (weights * there.inverse(equality)) @ there.jacobian,
         "height": there.active @ there.c,
         "weight": jnp.sum(jnp.abs(there.active)),
-        "before": ahead.before,
-        "slope": ahead.slope,
-        "after": jnp.sum(penalty(there.c, equality, call.kappa, call.rho)[0]),
-        "lifted": jnp.sum(now - then),
+        "before": before,
+        "slope": slope,
+        "after": walls(there, equality, call)[0],
+        "lifted": ahead.full @ (there.c - here.c),
+        "correction": (here.weights(equality) * here.bend) @ here.jacobian,
+        "ascent": ascent,
         "products": there.s @ there.mu,
         "rows": jnp.asarray(np.sum(~equality), there.c.dtype),
     }
 
 
-def maxima(there: Barrier, equality: np.ndarray) -> Maxima:
-    largest = jnp.max(jnp.abs(there.mu), initial=0.0)
-    return Maxima(normal_distance(there.active, there.c, equality), violation(there.c, equality), largest)
+def maxima(here: Barrier, ahead: Ahead, there: Barrier, equality: np.ndarray) -> Maxima:
+    largest = (jnp.max(jnp.abs(mu), initial=0.0) for mu in (there.mu, ahead.full))
+    had_room = ~equality & (here.c < 0)
+    crossing = jnp.where(had_room, (here.c - there.c) / jnp.where(had_room, here.c, 1.0), 0.0)
+    distance, broken = normal_distance(there.active, there.c, equality), violation(there.c, equality)
+    return Maxima(distance, broken, *largest, jnp.max(crossing, initial=0.0))
 
 
 # states
@@ -252,6 +277,7 @@ class Server(eqx.Module):
     w: jax.Array
     target: jax.Array  # w + Δw
     radius: jax.Array  # of the ball around w that the target is in
+    length: jax.Array  # of Newton's step
     model: Model
     kappa: jax.Array
     rho: jax.Array
@@ -264,7 +290,8 @@ class Server(eqx.Module):
     empty_radius: jax.Array
     reach: jax.Array
     k: jax.Array
-    credit: jax.Array
+    corrected: jax.Array  # the target takes account of how the constraints bent on the way to the last trial
+    rejected: jax.Array  # trials in a row
     goal: Goal
     status: jax.Array
 
@@ -303,7 +330,7 @@ class InteriorPoint(Algorithm[Server]):
 
     def step(self, own: Oracle, state: PartyState, message: Call) -> tuple[PartyState, Reply]:
         here = choose(message.accepted, state.there, state.here)
-        there, sums, largest = look(own, here, message)
+        (here, there), sums, largest = look(own, here, message)
         told = own.disclose(Told(there.c, there.active))
         return PartyState(here, there, message.point), Reply(sums, largest, told)
 
@@ -324,6 +351,7 @@ class InteriorPoint(Algorithm[Server]):
             w=w,
             target=w,
             radius=endless,
+            length=nothing,
             model=Model(endless, jnp.zeros_like(w), jnp.zeros_like(w), jnp.zeros((w.size, w.size))),
             kappa=nothing,
             rho=nothing,
@@ -336,7 +364,8 @@ class InteriorPoint(Algorithm[Server]):
             empty_radius=nothing,
             reach=FARTHEST * (1.0 + jnp.max(jnp.abs(w))),
             k=jnp.zeros((), int),
-            credit=jnp.asarray(CREDIT),
+            corrected=jnp.asarray(False),
+            rejected=jnp.zeros((), int),
             goal=goal,
             status=jnp.asarray(int(Status.running)),
         )
@@ -346,17 +375,25 @@ class InteriorPoint(Algorithm[Server]):
         h, first, point = net.regularizer, server.k == 0, server.target
         own, pooled = (choose(server.accepted, *reversed(side)) for side in (server.own, server.pooled))
         direction, equality = point - server.w, net.server.pooled_equality
-        ahead = go(pooled, equality, direction, server.kappa, server.rho, ~first)
-        near = server.goal.feasibility
-        call = Call(point, direction, server.kappa, server.rho, ahead.mu, ~first, server.accepted, near)
+        call = Call(
+            point,
+            direction,
+            jnp.where(first, 0.0, jnp.minimum(jnp.linalg.norm(direction) / jnp.maximum(server.length, TINY), 1.0)),
+            server.kappa,
+            server.rho,
+            pooled.mu,
+            server.accepted,
+            server.corrected,
+            server.goal.feasibility,
+        )
+        ahead = go(pooled, equality, call)
+        call = eqx.tree_at(lambda x: x.nu, call, ahead.mu)
 
         reply, parties = net.exchange(self.step, parties, call)
 
-        own_there, mine, own_largest = look(net.server, own, call)
-        pooled_there, sums, hessian = _whole(
-            jax.tree.map(jnp.add, reply.sum, mine), pooled, ahead, equality, call, h
-        )
-        every = (reply.max, own_largest, maxima(pooled_there, equality))
+        own, mine, own_largest = look(net.server, own, call)
+        pooled, sums, hessian = _whole(jax.tree.map(jnp.add, reply.sum, mine), pooled, ahead, equality, call, h)
+        every = (reply.max, own_largest, maxima(pooled[0], ahead, pooled[1], equality))
         largest: Maxima = jax.tree.map(lambda *x: jnp.max(jnp.stack(x)), *every)
 
         # what the trial is worth
@@ -367,32 +404,43 @@ class InteriorPoint(Algorithm[Server]):
 
         # is it better than where the step began?
         objective, model = sums.objective + h.bend(point), server.model
-        before, after = model.objective + sums.before, objective + sums.after
+        rho = jnp.maximum(server.rho, 2.0 * largest.full)
+        before, after = model.objective + sums.before(rho), objective + sums.after(rho)
         tilt = model.slope @ direction + h.bend(point) - h.bend(server.w)
-        slope = jnp.minimum(tilt + sums.slope, 0.0)
+        slope = jnp.minimum(tilt + sums.slope(rho), 0.0)
         enough = after <= before + ARMIJO * slope + ROUNDING * (1.0 + jnp.abs(before))
-        curved = ~enough & (server.credit > 0) & (objective + sums.lifted < model.objective)
-        better = first | (jnp.isfinite(after) & (enough | curved))
+        better = first | (jnp.isfinite(after) & enough)
+        # where the Lagrangian has fallen, it was the constraints' bending that spoilt the step: take it into account, once
+        curved = ~better & (server.rejected == 0) & (objective + sums.lifted < model.objective)
 
         def onward() -> tuple[Any, ...]:
             kappa = self._next_kappa(server, sums)
             gradient = sums.gradient + sums.fixed + kappa * sums.barrier
             target, _ = newton_target(point, gradient, hessian, h)
-            radius, length = WIDER * server.radius, jnp.linalg.norm(target - point)
-            target = jnp.where(length > radius, within(radius, point, gradient, hessian, h), target)
-            radius = jnp.where(length > radius, radius, jnp.inf)
-            rho = jnp.maximum(0.5 * server.rho, 2.0 * largest.multiplier)
-            return point, target, radius, Model(objective, sums.gradient, gradient, hessian), kappa, rho
+            radius = WIDER * server.radius
+            length = jnp.linalg.norm(target - point)
+            far = length > radius
+            target = lax.cond(far, lambda: within(radius, point, gradient, hessian, h), lambda: target)
+            radius = jnp.where(far, radius, jnp.inf)
+            less = jnp.maximum(0.5 * rho, 2.0 * largest.multiplier)
+            return point, target, radius, length, Model(objective, sums.gradient, gradient, hessian), kappa, less
 
         def back() -> tuple[Any, ...]:
             rise = after - before - slope
             factor = jnp.clip(-0.5 * slope / jnp.where(rise > 0, rise, jnp.inf), 0.1, 0.5)
             radius = jnp.where(jnp.isfinite(after), factor, 0.1) * jnp.linalg.norm(direction)
-            target = within(radius, server.w, model.gradient, model.hessian, h)
-            return server.w, target, radius, model, server.kappa, server.rho
+            # at last, steps that the merit's own gradient makes downhill
+            gradient = jnp.where(server.rejected < PATIENCE, model.gradient, model.slope + sums.ascent)
+            gradient = jnp.where(curved, model.gradient + sums.correction, gradient)
+            nearer = within(jnp.where(curved, server.radius, radius), server.w, gradient, model.hessian, h)
+            crossed = ~curved & (largest.crossing > 1.0) & (server.rejected < PATIENCE)
+            target = jnp.where(crossed, server.w + FRACTION / largest.crossing * direction, nearer)
+            radius = jnp.where(curved | crossed, server.radius, radius)
+            return server.w, target, radius, server.length, model, server.kappa, rho
 
-        w, target, radius, model, kappa, rho = lax.cond(better, onward, back)
-        stuck = ~better & (radius < NARROWEST * (1.0 + jnp.linalg.norm(server.w)))
+        w, target, radius, length, model, kappa, weight = lax.cond(better, onward, back)
+        short = jnp.linalg.norm(target - w) < NARROWEST * (1.0 + jnp.linalg.norm(server.w))
+        stuck = ~better & short & (server.rejected > PATIENCE)
         status = jnp.where(stuck, Status.stalled, Status.running)
         status = jnp.where(lost, Status.diverged, jnp.where(empty, Status.infeasible, status))
         keep = better | done
@@ -404,26 +452,28 @@ class InteriorPoint(Algorithm[Server]):
             radius=server.radius,
             accepted=better,
             told=reply.each,
-            server_multipliers=own_there.active,
-            pooled_multipliers=pooled_there.active,
+            server_multipliers=own[1].active,
+            pooled_multipliers=pooled[1].active,
         )
         server = Server(
             w=w,
             target=target,
             radius=radius,
+            length=length,
             model=model,
             kappa=kappa,
-            rho=rho,
+            rho=weight,
             accepted=better,
-            own=(own, own_there),
-            pooled=(pooled, pooled_there),
+            own=own,
+            pooled=pooled,
             point=jnp.where(keep, point, server.point),
-            point_mu=jnp.where(keep, own_there.active, server.point_mu),
-            point_nu=jnp.where(keep, pooled_there.active, server.point_nu),
+            point_mu=jnp.where(keep, own[1].active, server.point_mu),
+            point_nu=jnp.where(keep, pooled[1].active, server.point_nu),
             empty_radius=empty_radius,
             reach=server.reach,
             k=server.k + 1,
-            credit=server.credit - (better & curved),
+            corrected=curved,
+            rejected=jnp.where(better, 0, server.rejected + 1),
             goal=server.goal,
             status=jnp.where(done, Status.converged, status),
         )
@@ -433,7 +483,6 @@ class InteriorPoint(Algorithm[Server]):
         """A part of the mean product, superlinearly less near the end; never far below what the goal needs."""
         mean = sums.products / jnp.maximum(sums.rows, 1.0)
         kappa = jnp.minimum(self.centering * mean, mean**SPEED)
-        kappa = jnp.where(jnp.isfinite(server.radius), jnp.maximum(kappa, jnp.minimum(server.kappa, mean)), kappa)
         return jnp.maximum(kappa, jnp.maximum(0.01 * server.goal.feasibility**2, LEAST))
 
     # status and answers
@@ -451,25 +500,28 @@ class InteriorPoint(Algorithm[Server]):
 
 def _whole(
     sums: Sums, here: Barrier, ahead: Ahead, equality: np.ndarray, call: Call, h: FlatRegularizer
-) -> tuple[Barrier, Sums, jax.Array]:
-    """The pooled constraints at the trial, all sums with what they and h add, and the whole matrix A."""
+) -> tuple[tuple[Barrier, Barrier], Sums, jax.Array]:
+    """The pooled constraints here and at the trial, all sums with what they and h add, and the whole matrix A."""
     point = call.point
     there = settle(ahead, equality, sums.pooled, sums.pooled_jacobian, call)
+    here = bent(here, there, call)
     hessian = unpacked(sums.hessian, point.size) + jnp.diag(2 * h.ridge) + stiffness(there, equality)
     hessian = hessian + SINGULAR * jnp.diag(jnp.diag(hessian))
-    more = {name: getattr(sums, name) + part for name, part in summed(here, ahead, there, equality, call).items()}
+    mine = summed(here, ahead, there, equality, call)
+    more = {name: jax.tree.map(jnp.add, getattr(sums, name), part) for name, part in mine.items()}
     more |= {"objective": sums.objective + h.smooth(point), "gradient": sums.gradient + 2 * h.ridge * point}
-    rest = {"hessian": sums.hessian, "pooled": sums.pooled, "pooled_jacobian": sums.pooled_jacobian}
-    return there, Sums(**more, **rest), hessian
+    return (here, there), dataclasses.replace(sums, **more), hessian
 
 
-def within(
-    radius: jax.Array, w: jax.Array, gradient: jax.Array, hessian: jax.Array, h: FlatRegularizer
-) -> jax.Array:
+def within(radius: jax.Array, w: jax.Array, gradient: jax.Array, hessian: jax.Array, h: FlatRegularizer) -> jax.Array:
     """Where the model is least within a ball around w: (H + λI)Δw = −g with the λ that makes Δw as long as the radius.
 
-    With bends of h the λ is that of the model without them, which cuts the step at about the same length.
+    With bends of h, on the way to where the model is least.
     """
+    if h.bent != "none":
+        target, _ = newton_target(w, gradient, hessian, h)
+        part = radius / jnp.maximum(jnp.linalg.norm(target - w), TINY)
+        return jnp.where(part >= 1.0, target, w + part * (target - w))
     values, vectors = jnp.linalg.eigh(hessian)
     turned = gradient @ vectors
     low = jnp.maximum(-values[0], 0.0) + SINGULAR * jnp.abs(values[-1])
@@ -486,10 +538,14 @@ def within(
 
 
 def _emptiness(server: Server, sums: Sums, largest: Maxima, point: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """For convex constraints no feasible point lies within r = μᵀc/‖Jᵀμ‖ of here."""
+    """For convex constraints no feasible point lies within r = μᵀc/‖Jᵀμ‖ of here.
+
+    A feasible set that is merely far away keeps its distance; where there is none, r grows with the multipliers.
+    """
     radius = jnp.where(sums.height > 0, sums.height / jnp.maximum(jnp.linalg.norm(sums.pull), TINY), 0.0)
-    height = sums.height / jnp.maximum(sums.weight, TINY)
-    far = radius > EMPTY * (1.0 + jnp.linalg.norm(point))
-    grows = (server.empty_radius > 0) & (radius > 2.0 * server.empty_radius)
+    height, size = sums.height / jnp.maximum(sums.weight, TINY), 1.0 + jnp.linalg.norm(point)
+    before = server.empty_radius
     broken = (height > server.goal.feasibility) & (largest.violation > server.goal.feasibility)
-    return jnp.maximum(radius, server.empty_radius), far & grows & broken
+    far = broken & (radius > EMPTY * size)
+    grows = (before > 0) & (radius > GROWN * before) | (radius > ENDLESS * size)
+    return jnp.where((before == 0) & far | (far & grows), radius, before), far & grows
