@@ -34,7 +34,7 @@ import numpy as np
 from jax import lax
 
 from fedpact.algorithms.descent import choose, newton_target
-from fedpact.algorithms.merit import normal_distance, packed, unpacked, violation
+from fedpact.algorithms.merit import normal_distance, packed, unpacked, updated, violation
 from fedpact.problem.oracle import Oracle, Values, derivatives
 from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.protocol.algorithm import Algorithm, Answer, Goal, Info, Status
@@ -51,6 +51,7 @@ LEAST = 1e-16  # κ
 ARMIJO = 1e-4
 ROUNDING = 1e-12  # relative noise in the merit
 PATIENCE = 4  # rejected trials in a row, before the model is replaced by one of the merit itself
+CREDIT = 20  # steps that may be taken because they lower the augmented Lagrangian, though not the merit
 NARROWEST = 1e-8  # a ball this small, relative to 1 + ‖w‖, means that float64 shows no descent any more
 FARTHEST = 1e10  # iterates this large, relative to the start, mean that the objective has no minimum
 EMPTY = 1e3  # declare infeasibility when no feasible point lies within this many times 1 + ‖w‖
@@ -67,12 +68,11 @@ class Call(eqx.Module):
 
     point: jax.Array  # the trial, w + Δw
     direction: jax.Array  # Δw
-    step: jax.Array  # how long Δw is, as a part of Newton's step; 0 in the first round, before there is one
     kappa: jax.Array
     rho: jax.Array
     nu: jax.Array  # multipliers of the pooled constraints at the trial, which weigh their curvature
+    moving: jax.Array  # False in the first round, before there is a step
     accepted: jax.Array  # whether the last trial is where this step begins
-    corrected: jax.Array  # whether this step takes account of how the constraints bent on the way to the last trial
     near: jax.Array  # a constraint with less room than this counts as active
 
 
@@ -100,8 +100,7 @@ class Sums(eqx.Module):
     before: "Wall"  # Σ ψ(c) where the step began, its slope along the step, and Σ ψ(c) at the trial
     slope: "Wall"
     after: "Wall"
-    lifted: jax.Array  # by how much (μ + Δμ)ᵀc has grown on the way
-    correction: jax.Array  # JᵀW times how the constraints bent on the way, at where the step began
+    lifted: jax.Array  # by how much the augmented Lagrangian's terms have grown on the way
     ascent: jax.Array  # Σ ψ'(c)∇c where the step began
     products: jax.Array  # Σ s μ, over this many inequalities
     rows: jax.Array
@@ -114,7 +113,6 @@ class Maxima(eqx.Module):
     violation: jax.Array
     multiplier: jax.Array  # |μ| and |μ + Δμ|, which ρ has to exceed
     full: jax.Array
-    crossing: jax.Array  # above 1: a constraint that had room is broken, and 1/crossing of the way would have kept it
 
 
 class Told(eqx.Module):
@@ -135,12 +133,11 @@ class Barrier(eqx.Module):
     s: jax.Array
     mu: jax.Array
     active: jax.Array  # μ of active constraints, 0 elsewhere: what is measured and handed out
-    bend: jax.Array  # c − its linear model at the trial that was tried from here last
 
     @classmethod
     def fresh(cls, equality: np.ndarray, size: int, mu: float) -> "Barrier":
         s = jnp.where(equality, 0.0, 1.0)
-        return cls(0.0 * s, jnp.zeros((s.size, size)), s, mu * s, mu * s, 0.0 * s)
+        return cls(0.0 * s, jnp.zeros((s.size, size)), s, mu * s, mu * s)
 
     def weights(self, equality: np.ndarray) -> jax.Array:
         """W."""
@@ -173,42 +170,39 @@ def walls(held: Barrier, equality: np.ndarray, call: Call) -> tuple[Wall, Wall, 
     return Wall(jnp.sum(logs), jnp.sum(gaps)), Wall(falls @ along, rises @ along), ascent
 
 
+def augmented(c: jax.Array, mu: jax.Array, equality: np.ndarray, rho: jax.Array) -> jax.Array:
+    """The augmented Lagrangian's term of each constraint."""
+    beta = 10.0 * jnp.maximum(rho, TINY)
+    return (updated(mu, beta, c, equality) ** 2 - mu**2) / (2.0 * beta)
+
+
 def go(held: Barrier, equality: np.ndarray, call: Call) -> Ahead:
     """The holder's own part of Newton's step, kept positive by itself: s at least on the central path at κ/μ."""
     inverse, kappa = held.inverse(equality), call.kappa
-    along = held.jacobian @ call.direction / jnp.where(call.step > 0, call.step, 1.0)
-    bend = jnp.where(call.corrected, held.bend, 0.0)
-    change = held.weights(equality) * (held.c + bend + kappa * inverse + along)
+    change = held.weights(equality) * (held.c + kappa * inverse + held.jacobian @ call.direction)
     room = (kappa - held.s * held.mu - held.s * change) * inverse
-    mu = held.mu + call.step * change
-    mu = jnp.where(equality, mu, jnp.maximum(mu, (1.0 - FRACTION) * held.mu))
-    on_path = jnp.where(call.step > 0, kappa / jnp.where(equality, 1.0, mu), held.s)
-    s = jnp.where(equality, 0.0, jnp.maximum(held.s + call.step * room, jnp.minimum(on_path, held.s)))
-    return Ahead(s, mu, held.mu + change)
+    full = held.mu + change
+    mu = jnp.where(equality, full, jnp.maximum(full, (1.0 - FRACTION) * held.mu))
+    on_path = kappa / jnp.where(equality, 1.0, mu)
+    s = jnp.where(equality, 0.0, jnp.maximum(held.s + room, jnp.minimum(on_path, held.s)))
+    return Ahead(jnp.where(call.moving, s, held.s), jnp.where(call.moving, mu, held.mu), full)
 
 
 def settle(ahead: Ahead, equality: np.ndarray, c: jax.Array, jacobian: jax.Array, call: Call) -> Barrier:
     """At the trial: slacks at least as large as the room that is there, products within bounds of κ."""
     s = jnp.where(equality, 0.0, jnp.maximum(ahead.s, -c))
     centred = call.kappa / jnp.where(equality, 1.0, s)
-    mu = jnp.where(equality | (call.step == 0), ahead.mu, jnp.clip(ahead.mu, centred / WIDEST, centred * WIDEST))
+    mu = jnp.where(equality | ~call.moving, ahead.mu, jnp.clip(ahead.mu, centred / WIDEST, centred * WIDEST))
     active = equality | (c >= -call.near) | (mu > s)
-    return Barrier(c, jacobian, s, mu, jnp.where(active, mu, 0.0), 0.0 * c)
+    return Barrier(c, jacobian, s, mu, jnp.where(active, mu, 0.0))
 
 
-def bent(here: Barrier, there: Barrier, call: Call) -> Barrier:
-    """Where the step began, with how its constraints have bent on the way."""
-    bend = there.c - here.c - here.jacobian @ call.direction
-    return eqx.tree_at(lambda x: x.bend, here, jnp.where(call.step > 0, bend, 0.0))
-
-
-def look(own: Oracle, held: Barrier, call: Call) -> tuple[tuple[Barrier, Barrier], Sums, Maxima]:
-    """A holder's whole part in a round: go ahead, evaluate, sum up. Its constraints here, and at the trial."""
+def look(own: Oracle, held: Barrier, call: Call) -> tuple[Barrier, Sums, Maxima]:
+    """A holder's whole part in a round: go ahead, evaluate, sum up."""
     equality = own.equality
     ahead = go(held, equality, call)
     values, slopes = derivatives(own, call.point)
     there = settle(ahead, equality, values.constraints, slopes.constraints, call)
-    here = bent(held, there, call)
     curvature = own.curvature(call.point, Values(jnp.ones_like(values.objective), there.mu, call.nu))
     sums = Sums(
         values.objective,
@@ -216,9 +210,9 @@ def look(own: Oracle, held: Barrier, call: Call) -> tuple[tuple[Barrier, Barrier
         hessian=packed(curvature + stiffness(there, equality)),
         pooled=values.pooled,
         pooled_jacobian=slopes.pooled,
-        **summed(here, ahead, there, equality, call),
+        **summed(held, ahead, there, equality, call),
     )
-    return (here, there), sums, maxima(here, ahead, there, equality)
+    return there, sums, maxima(ahead, there, equality)
 
 
 def stiffness(there: Barrier, equality: np.ndarray) -> jax.Array:
@@ -230,6 +224,7 @@ def summed(here: Barrier, ahead: Ahead, there: Barrier, equality: np.ndarray, ca
     """What constraints add to the sums, whoever holds them."""
     weights = there.weights(equality)
     before, slope, ascent = walls(here, equality, call)
+    now, then = (augmented(c, ahead.full, equality, call.rho) for c in (there.c, here.c))
     return {
         "pull": there.active @ there.jacobian,
         "fixed": (there.mu + weights * there.c) @ there.jacobian,
@@ -239,20 +234,16 @@ def summed(here: Barrier, ahead: Ahead, there: Barrier, equality: np.ndarray, ca
         "before": before,
         "slope": slope,
         "after": walls(there, equality, call)[0],
-        "lifted": ahead.full @ (there.c - here.c),
-        "correction": (here.weights(equality) * here.bend) @ here.jacobian,
+        "lifted": jnp.sum(now - then),
         "ascent": ascent,
         "products": there.s @ there.mu,
         "rows": jnp.asarray(np.sum(~equality), there.c.dtype),
     }
 
 
-def maxima(here: Barrier, ahead: Ahead, there: Barrier, equality: np.ndarray) -> Maxima:
+def maxima(ahead: Ahead, there: Barrier, equality: np.ndarray) -> Maxima:
     largest = (jnp.max(jnp.abs(mu), initial=0.0) for mu in (there.mu, ahead.full))
-    had_room = ~equality & (here.c < 0)
-    crossing = jnp.where(had_room, (here.c - there.c) / jnp.where(had_room, here.c, 1.0), 0.0)
-    distance, broken = normal_distance(there.active, there.c, equality), violation(there.c, equality)
-    return Maxima(distance, broken, *largest, jnp.max(crossing, initial=0.0))
+    return Maxima(normal_distance(there.active, there.c, equality), violation(there.c, equality), *largest)
 
 
 # states
@@ -277,7 +268,6 @@ class Server(eqx.Module):
     w: jax.Array
     target: jax.Array  # w + Δw
     radius: jax.Array  # of the ball around w that the target is in
-    length: jax.Array  # of Newton's step
     model: Model
     kappa: jax.Array
     rho: jax.Array
@@ -290,8 +280,8 @@ class Server(eqx.Module):
     empty_radius: jax.Array
     reach: jax.Array
     k: jax.Array
-    corrected: jax.Array  # the target takes account of how the constraints bent on the way to the last trial
     rejected: jax.Array  # trials in a row
+    credit: jax.Array  # steps that may still be taken for the augmented Lagrangian's sake
     goal: Goal
     status: jax.Array
 
@@ -330,7 +320,7 @@ class InteriorPoint(Algorithm[Server]):
 
     def step(self, own: Oracle, state: PartyState, message: Call) -> tuple[PartyState, Reply]:
         here = choose(message.accepted, state.there, state.here)
-        (here, there), sums, largest = look(own, here, message)
+        there, sums, largest = look(own, here, message)
         told = own.disclose(Told(there.c, there.active))
         return PartyState(here, there, message.point), Reply(sums, largest, told)
 
@@ -351,7 +341,6 @@ class InteriorPoint(Algorithm[Server]):
             w=w,
             target=w,
             radius=endless,
-            length=nothing,
             model=Model(endless, jnp.zeros_like(w), jnp.zeros_like(w), jnp.zeros((w.size, w.size))),
             kappa=nothing,
             rho=nothing,
@@ -364,8 +353,8 @@ class InteriorPoint(Algorithm[Server]):
             empty_radius=nothing,
             reach=FARTHEST * (1.0 + jnp.max(jnp.abs(w))),
             k=jnp.zeros((), int),
-            corrected=jnp.asarray(False),
             rejected=jnp.zeros((), int),
+            credit=jnp.asarray(CREDIT),
             goal=goal,
             status=jnp.asarray(int(Status.running)),
         )
@@ -375,25 +364,16 @@ class InteriorPoint(Algorithm[Server]):
         h, first, point = net.regularizer, server.k == 0, server.target
         own, pooled = (choose(server.accepted, *reversed(side)) for side in (server.own, server.pooled))
         direction, equality = point - server.w, net.server.pooled_equality
-        call = Call(
-            point,
-            direction,
-            jnp.where(first, 0.0, jnp.minimum(jnp.linalg.norm(direction) / jnp.maximum(server.length, TINY), 1.0)),
-            server.kappa,
-            server.rho,
-            pooled.mu,
-            server.accepted,
-            server.corrected,
-            server.goal.feasibility,
-        )
+        near = server.goal.feasibility
+        call = Call(point, direction, server.kappa, server.rho, pooled.mu, ~first, server.accepted, near)
         ahead = go(pooled, equality, call)
         call = eqx.tree_at(lambda x: x.nu, call, ahead.mu)
 
         reply, parties = net.exchange(self.step, parties, call)
 
-        own, mine, own_largest = look(net.server, own, call)
-        pooled, sums, hessian = _whole(jax.tree.map(jnp.add, reply.sum, mine), pooled, ahead, equality, call, h)
-        every = (reply.max, own_largest, maxima(pooled[0], ahead, pooled[1], equality))
+        own_there, mine, own_largest = look(net.server, own, call)
+        pooled_there, sums, hessian = _whole(jax.tree.map(jnp.add, reply.sum, mine), pooled, ahead, equality, call, h)
+        every = (reply.max, own_largest, maxima(ahead, pooled_there, equality))
         largest: Maxima = jax.tree.map(lambda *x: jnp.max(jnp.stack(x)), *every)
 
         # what the trial is worth
@@ -409,21 +389,19 @@ class InteriorPoint(Algorithm[Server]):
         tilt = model.slope @ direction + h.bend(point) - h.bend(server.w)
         slope = jnp.minimum(tilt + sums.slope(rho), 0.0)
         enough = after <= before + ARMIJO * slope + ROUNDING * (1.0 + jnp.abs(before))
-        better = first | (jnp.isfinite(after) & enough)
-        # where the Lagrangian has fallen, it was the constraints' bending that spoilt the step: take it into account, once
-        curved = ~better & (server.rejected == 0) & (objective + sums.lifted < model.objective)
+        trusted = ~enough & (server.credit > 0) & (objective + sums.lifted < model.objective)
+        better = first | (jnp.isfinite(after) & (enough | trusted))
 
         def onward() -> tuple[Any, ...]:
             kappa = self._next_kappa(server, sums)
             gradient = sums.gradient + sums.fixed + kappa * sums.barrier
             target, _ = newton_target(point, gradient, hessian, h)
             radius = WIDER * server.radius
-            length = jnp.linalg.norm(target - point)
-            far = length > radius
+            far = jnp.linalg.norm(target - point) > radius
             target = lax.cond(far, lambda: within(radius, point, gradient, hessian, h), lambda: target)
             radius = jnp.where(far, radius, jnp.inf)
             less = jnp.maximum(0.5 * rho, 2.0 * largest.multiplier)
-            return point, target, radius, length, Model(objective, sums.gradient, gradient, hessian), kappa, less
+            return point, target, radius, Model(objective, sums.gradient, gradient, hessian), kappa, less
 
         def back() -> tuple[Any, ...]:
             rise = after - before - slope
@@ -431,14 +409,10 @@ class InteriorPoint(Algorithm[Server]):
             radius = jnp.where(jnp.isfinite(after), factor, 0.1) * jnp.linalg.norm(direction)
             # at last, steps that the merit's own gradient makes downhill
             gradient = jnp.where(server.rejected < PATIENCE, model.gradient, model.slope + sums.ascent)
-            gradient = jnp.where(curved, model.gradient + sums.correction, gradient)
-            nearer = within(jnp.where(curved, server.radius, radius), server.w, gradient, model.hessian, h)
-            crossed = ~curved & (largest.crossing > 1.0) & (server.rejected < PATIENCE)
-            target = jnp.where(crossed, server.w + FRACTION / largest.crossing * direction, nearer)
-            radius = jnp.where(curved | crossed, server.radius, radius)
-            return server.w, target, radius, server.length, model, server.kappa, rho
+            target = within(radius, server.w, gradient, model.hessian, h)
+            return server.w, target, radius, model, server.kappa, rho
 
-        w, target, radius, length, model, kappa, weight = lax.cond(better, onward, back)
+        w, target, radius, model, kappa, weight = lax.cond(better, onward, back)
         short = jnp.linalg.norm(target - w) < NARROWEST * (1.0 + jnp.linalg.norm(server.w))
         stuck = ~better & short & (server.rejected > PATIENCE)
         status = jnp.where(stuck, Status.stalled, Status.running)
@@ -452,28 +426,27 @@ class InteriorPoint(Algorithm[Server]):
             radius=server.radius,
             accepted=better,
             told=reply.each,
-            server_multipliers=own[1].active,
-            pooled_multipliers=pooled[1].active,
+            server_multipliers=own_there.active,
+            pooled_multipliers=pooled_there.active,
         )
         server = Server(
             w=w,
             target=target,
             radius=radius,
-            length=length,
             model=model,
             kappa=kappa,
             rho=weight,
             accepted=better,
-            own=own,
-            pooled=pooled,
+            own=(own, own_there),
+            pooled=(pooled, pooled_there),
             point=jnp.where(keep, point, server.point),
-            point_mu=jnp.where(keep, own[1].active, server.point_mu),
-            point_nu=jnp.where(keep, pooled[1].active, server.point_nu),
+            point_mu=jnp.where(keep, own_there.active, server.point_mu),
+            point_nu=jnp.where(keep, pooled_there.active, server.point_nu),
             empty_radius=empty_radius,
             reach=server.reach,
             k=server.k + 1,
-            corrected=curved,
             rejected=jnp.where(better, 0, server.rejected + 1),
+            credit=server.credit - (better & trusted),
             goal=server.goal,
             status=jnp.where(done, Status.converged, status),
         )
@@ -500,17 +473,16 @@ class InteriorPoint(Algorithm[Server]):
 
 def _whole(
     sums: Sums, here: Barrier, ahead: Ahead, equality: np.ndarray, call: Call, h: FlatRegularizer
-) -> tuple[tuple[Barrier, Barrier], Sums, jax.Array]:
-    """The pooled constraints here and at the trial, all sums with what they and h add, and the whole matrix A."""
+) -> tuple[Barrier, Sums, jax.Array]:
+    """The pooled constraints at the trial, all sums with what they and h add, and the whole matrix A."""
     point = call.point
     there = settle(ahead, equality, sums.pooled, sums.pooled_jacobian, call)
-    here = bent(here, there, call)
     hessian = unpacked(sums.hessian, point.size) + jnp.diag(2 * h.ridge) + stiffness(there, equality)
     hessian = hessian + SINGULAR * jnp.diag(jnp.diag(hessian))
     mine = summed(here, ahead, there, equality, call)
     more = {name: jax.tree.map(jnp.add, getattr(sums, name), part) for name, part in mine.items()}
     more |= {"objective": sums.objective + h.smooth(point), "gradient": sums.gradient + 2 * h.ridge * point}
-    return (here, there), dataclasses.replace(sums, **more), hessian
+    return there, dataclasses.replace(sums, **more), hessian
 
 
 def within(radius: jax.Array, w: jax.Array, gradient: jax.Array, hessian: jax.Array, h: FlatRegularizer) -> jax.Array:
