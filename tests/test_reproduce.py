@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from fedpact.reproduce import prox_al
+from fedpact.reproduce import prox_al, rounds
 
 ROUNDS = {"Newton": 80, "L-BFGS": 520, "ADMM": 1100}  # to 1e-3
 
@@ -44,3 +44,30 @@ def test_lcqp() -> None:
     assert row["violation"] <= 1e-6
     assert row["rounds"] <= 60
     assert row["objective"] == pytest.approx(row["objective_exact"], rel=1e-6)
+
+
+@pytest.mark.parametrize(("name", "n"), [("breast-cancer-wisc", 20), ("monks-1", 1)])
+def test_the_interior_point_method_needs_a_dozen_rounds(data_folder: pathlib.Path, name: str, n: int) -> None:
+    del data_folder
+    rows = rounds.rounds(2, None, progress=False, names=[name], sizes=[n])
+    interior = [row for row in rows if row["method"] == "interior point"]
+    for row, most in zip(interior, (15, 22, 32), strict=True):
+        assert row["certified"] == "2/2"
+        assert row["rounds"] <= most
+
+
+def test_the_interior_point_method_on_nonconvex_constraints(data_folder: pathlib.Path) -> None:
+    del data_folder
+    rows = rounds.rounds(1, None, progress=False, names=["adult-b"], sizes=[5])
+    found = {(row["method"], row["tolerance"]): row for row in rows}
+    interior = found["interior point", 1e-6]
+    assert interior["certified"] == "1/1"
+    assert interior["rounds"] <= 60
+    assert interior["objective"] <= found["ProxAL, Newton", 1e-6]["objective"] * (1 + 1e-6)
+
+
+def test_the_interior_point_method_on_equalities() -> None:
+    rows = rounds.rounds(1, None, progress=False, names=["lcqp"], sizes=[5])
+    exact = [row for row in rows if row["method"] == "interior point" and row["tolerance"] == 1e-8]
+    assert len(exact) == 2
+    assert all(row["certified"] == "1/1" and row["rounds"] <= 5 for row in exact)

@@ -21,6 +21,7 @@ from fedpact.problem.models import Model, equinox_model, linear, mlp, model, squ
 from fedpact.problem.regularizers import box, group, l1, l2
 from fedpact.problem.statement import Problem, minimize
 from fedpact.protocol.algorithm import Algorithm
+from fedpact.run.choice import Explanation, explain
 from fedpact.run.history import History
 from fedpact.run.result import Result
 from fedpact.run.solve import solve
@@ -34,6 +35,7 @@ __all__ = [
     "Certificate",
     "Constraint",
     "ConstraintReport",
+    "Explanation",
     "Expression",
     "Geometric",
     "History",
@@ -53,6 +55,7 @@ __all__ = [
     "col",
     "datasets",
     "equinox_model",
+    "explain",
     "group",
     "l1",
     "l2",

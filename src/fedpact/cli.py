@@ -45,8 +45,48 @@ def demo(
 
 
 @app.command()
+def run(
+    pact: Annotated[
+        pathlib.Path, typer.Argument(help="The pact: a Python file with problem, parties and load(party).")
+    ],
+    tolerance: Annotated[float | None, typer.Option(help="In place of the pact's own.")] = None,
+    max_rounds: Annotated[int | None, typer.Option(help="In place of the pact's own.")] = None,
+    save: Annotated[pathlib.Path | None, typer.Option(help="A folder for the run.")] = None,
+    resume: Annotated[bool, typer.Option(help="Go on with the run in that folder.")] = False,
+    report: Annotated[pathlib.Path | None, typer.Option(help="An HTML file for the report page.")] = None,
+    explain: Annotated[bool, typer.Option(help="Say what would be done and what it would cost, and stop.")] = False,
+) -> None:
+    """Try a pact in this process: load every party's rows here, solve, print the certificate.
+
+    A pact is a Python file that every site has: `problem` (what fp.minimize gives), `parties` (their names), and
+    `load(party)`, which gives a party its fp.Table on its own machine; `algorithm`, `options` and `server` if wanted.
+    Ends with 0 where the result is certified, 3 where it is not, 1 where the pact cannot run.
+    """
+    import fedpact as fp
+    from fedpact.run.pact import Pact
+
+    given = {"tolerance": tolerance, "max_rounds": max_rounds, "save": save}
+    try:
+        stated = Pact(pact)
+        parties = stated.tables()
+        if explain:
+            typer.echo(str(fp.explain(stated.problem, parties, stated.algorithm, server=stated.server)))
+            return
+        options = {name: value for name, value in given.items() if value is not None}
+        result = stated.run(parties, resume=resume, **options)
+    except (OSError, TypeError, ValueError) as error:
+        typer.echo(f"fedpact: {error}", err=True)
+        raise typer.Exit(1) from None
+    typer.echo(str(result))
+    if report is not None:
+        typer.echo(f"The report page is {result.report(report).resolve()}")
+    if not result.converged:
+        raise typer.Exit(3)
+
+
+@app.command()
 def reproduce(
-    name: Annotated[str, typer.Argument(help="prox-al/np, prox-al/fairness or prox-al/lcqp.")],
+    name: Annotated[str, typer.Argument(help="rounds, prox-al/np, prox-al/fairness or prox-al/lcqp.")],
     trials: Annotated[int, typer.Option(help="Starting points per row.", min=1, max=10)] = 10,
     data: Annotated[
         pathlib.Path | None,
@@ -54,23 +94,24 @@ def reproduce(
     ] = None,
     out: Annotated[pathlib.Path | None, typer.Option(help="A JSON file for the rows, written after each.")] = None,
     only: Annotated[
-        list[str] | None, typer.Option(help="Of prox-al/np, these data sets only; may be given again.")
+        list[str] | None, typer.Option(help="Of rounds or prox-al/np, these data sets only; may be given again.")
     ] = None,
 ) -> None:
     """Compute a paper's table again and print it beside the published figures.
 
+    rounds: rounds and bytes of every method on all of the problems below, median and worst (about half an hour).
     prox-al/np: Neyman-Pearson classification, three data sets, n = 1, 5, 10, 20, four inner solvers (about half an hour
     with ten trials on two cores; --trials 1 takes a few minutes).
     prox-al/fairness: loss disparity on adult-b, nonconvex constraints at the parties and at the server.
     prox-al/lcqp: quadratic programs with linear equalities against their exact solution.
     """
-    from fedpact.reproduce.prox_al import EXPERIMENTS
+    from fedpact.reproduce.experiments import EXPERIMENTS, NAMES
 
     if name not in EXPERIMENTS:
         raise typer.BadParameter(f"{name!r} is not one of {', '.join(EXPERIMENTS)}", param_hint="NAME")
-    known = ("breast-cancer-wisc", "monks-1", "adult-a")
-    if only and (name != "prox-al/np" or not set(only) <= set(known)):
-        raise typer.BadParameter(f"goes with prox-al/np and names of {', '.join(known)}", param_hint="--only")
+    if only and not set(only) <= set(NAMES.get(name, ())):
+        told = "; ".join(f"{of} with {', '.join(names)}" for of, names in NAMES.items())
+        raise typer.BadParameter(f"goes with {told}", param_hint="--only")
     if data is not None:
         os.environ["FEDPACT_DATA"] = str(data)
     try:

@@ -86,12 +86,9 @@ def newton_target(
 
 
 def _factor(hessian: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """A Cholesky factor of hessian + diag(shift), with the first shift of 0, 1e-8, 1e-7, … of the diagonal that has one.
-
-    The shift is measured by each coordinate's own diagonal entry, so that it does not depend on the coordinates' units.
-    """
-    diagonal = jnp.abs(jnp.diag(hessian))
-    scale = jnp.maximum(diagonal, jnp.maximum(1e-8 * jnp.max(diagonal), jnp.finfo(hessian.dtype).tiny))
+    """A Cholesky factor of hessian + shift·I, with the first shift of 0, 1e-8, 1e-7, … (relative) that has one."""
+    scale = jnp.maximum(jnp.max(jnp.abs(jnp.diag(hessian))), jnp.finfo(hessian.dtype).tiny)
+    eye = jnp.eye(hessian.shape[0], dtype=hessian.dtype)
 
     def failed(carry: tuple[jax.Array, jax.Array]) -> jax.Array:
         shift, factor = carry
@@ -99,20 +96,19 @@ def _factor(hessian: jax.Array) -> tuple[jax.Array, jax.Array]:
 
     def again(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         shift = jnp.maximum(10 * carry[0], 1e-8)
-        return shift, jnp.linalg.cholesky(hessian + jnp.diag(shift * scale))
+        return shift, jnp.linalg.cholesky(hessian + shift * scale * eye)
 
-    first = (jnp.zeros((), hessian.dtype), jnp.linalg.cholesky(hessian))
-    shift, factor = lax.while_loop(failed, again, first)
+    shift, factor = lax.while_loop(failed, again, (jnp.zeros_like(scale), jnp.linalg.cholesky(hessian)))
     return shift * scale, factor
 
 
 def positive_solve(hessian: jax.Array, right: jax.Array) -> jax.Array:
-    """(H + diag(shift))⁻¹ right with the smallest shift tried that makes the matrix positive definite."""
+    """(H + shift·I)⁻¹ right with the smallest shift tried that makes the matrix positive definite."""
     return jax.scipy.linalg.cho_solve((_factor(hessian)[1], True), right)
 
 
 def positive_shift(hessian: jax.Array) -> jax.Array:
-    return hessian + jnp.diag(_factor(hessian)[0])
+    return hessian + _factor(hessian)[0] * jnp.eye(hessian.shape[0], dtype=hessian.dtype)
 
 
 def composite_minimiser(w: jax.Array, gradient: jax.Array, hessian: jax.Array, h: FlatRegularizer) -> jax.Array:

@@ -2,7 +2,8 @@
 
 With y = [Δμ]₊ (signed for equalities), the last change of the multipliers, and r = yᵀc(w)/‖J(w)ᵀy‖: for convex constraints
 no feasible point lies within r of w, since yᵀc is a convex function that is positive at w and falls at most at the rate
-‖Jᵀy‖. Every party adds its share of yᵀc and Jᵀy, so two sums tell. The size of the multipliers alone would mislead.
+‖Jᵀy‖, of which what only leads out of the box of h does not count. Every party adds its share of yᵀc and Jᵀy, so two sums
+tell. The size of the multipliers alone would mislead.
 """
 
 import equinox as eqx
@@ -12,6 +13,7 @@ import numpy as np
 
 from fedpact.algorithms.merit import updated
 from fedpact.problem.oracle import Oracle, SlackOracle, Values
+from fedpact.problem.regularizers import FlatRegularizer
 
 
 class Probe(eqx.Module):
@@ -40,9 +42,9 @@ def pull(holder: Oracle | SlackOracle, mu: jax.Array, beta: jax.Array, probe: Pr
     return Pull(y @ values.constraints + probe.y @ values.pooled, slope, jnp.sum(jnp.abs(y)))
 
 
-def verdict(total: Pull, probe: Probe) -> tuple[jax.Array, jax.Array]:
+def verdict(total: Pull, probe: Probe, h: FlatRegularizer) -> tuple[jax.Array, jax.Array]:
     """yᵀc with ‖y‖₁ = 1, and the radius r (0 where y proves nothing)."""
     tiny = jnp.finfo(total.height.dtype).tiny
     height = total.height / jnp.maximum(total.norm + jnp.sum(jnp.abs(probe.y)), tiny)
-    radius = total.height / jnp.maximum(jnp.linalg.norm(total.slope), tiny)
+    radius = total.height / jnp.maximum(jnp.linalg.norm(h.inside(probe.point, total.slope)), tiny)
     return height, jnp.where(total.height > 0, radius, 0.0)

@@ -296,7 +296,7 @@ class RoundInfo(Info):
 
 
 class InteriorPoint(Algorithm[Server]):
-    """The primal-dual interior-point method, for up to a few hundred parameters: d(d+1)/2 + 4d + 14 numbers up per party.
+    """The primal-dual interior-point method, for up to a few hundred parameters: d(d+1)/2 + 5d + 16 numbers up per party.
 
     mu: the multipliers' first value (> 0, default 0.1).
     centering: κ is at most this part (between 0 and 1, default 0.1) of the mean product s μ, and falls faster near the end.
@@ -379,7 +379,7 @@ class InteriorPoint(Algorithm[Server]):
         # what the trial is worth
         stationarity = h.distance(point, sums.gradient + sums.pull)
         done = (stationarity <= server.goal.stationarity) & (largest.distance <= server.goal.feasibility)
-        empty_radius, empty = _emptiness(server, sums, largest, point)
+        empty_radius, empty = _emptiness(server, sums, largest, point, h)
         lost = first & ~jnp.isfinite(sums.objective) | (jnp.max(jnp.abs(point)) > server.reach)
 
         # is it better than where the step began?
@@ -446,7 +446,7 @@ class InteriorPoint(Algorithm[Server]):
             reach=server.reach,
             k=server.k + 1,
             rejected=jnp.where(better, 0, server.rejected + 1),
-            credit=server.credit - (better & trusted),
+            credit=server.credit - jnp.where(better & trusted, 1, 0),
             goal=server.goal,
             status=jnp.where(done, Status.converged, status),
         )
@@ -509,12 +509,15 @@ def within(radius: jax.Array, w: jax.Array, gradient: jax.Array, hessian: jax.Ar
     return newton_target(w, gradient, hessian + shift * jnp.eye(w.size), h)[0]
 
 
-def _emptiness(server: Server, sums: Sums, largest: Maxima, point: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _emptiness(
+    server: Server, sums: Sums, largest: Maxima, point: jax.Array, h: FlatRegularizer
+) -> tuple[jax.Array, jax.Array]:
     """For convex constraints no feasible point lies within r = μᵀc/‖Jᵀμ‖ of here.
 
     A feasible set that is merely far away keeps its distance; where there is none, r grows with the multipliers.
     """
-    radius = jnp.where(sums.height > 0, sums.height / jnp.maximum(jnp.linalg.norm(sums.pull), TINY), 0.0)
+    slope = jnp.linalg.norm(h.inside(point, sums.pull))
+    radius = jnp.where(sums.height > 0, sums.height / jnp.maximum(slope, TINY), 0.0)
     height, size = sums.height / jnp.maximum(sums.weight, TINY), 1.0 + jnp.linalg.norm(point)
     before = server.empty_radius
     broken = (height > server.goal.feasibility) & (largest.violation > server.goal.feasibility)

@@ -42,6 +42,8 @@ NEWTON_UP_TO = 300  # parameters; above, a Hessian is too much to send and to fa
 LONGEST = 1e12  # γ beyond which the prox term is lost in rounding
 FARTHEST = 1e10  # iterates this large, relative to the start, mean that the objective has no minimum
 EMPTY = 1e3  # declare infeasibility when no feasible point lies within this many times 1 + ‖w‖
+ENDLESS = 1e12  # times 1 + ‖w‖: so far that it need not grow any more
+INACTIVE = 1e-3  # a multiplier that is less than this part of its constraint's room is rounding
 HELD_UP = 0.5  # a closing that leaves more than this part of the violation makes us look for infeasibility
 
 # messages
@@ -263,7 +265,8 @@ class ProxAL(Algorithm[Server]):
         if self.stop == "measured":
             done = (progress.stationarity <= server.goal.stationarity) & (distance <= server.goal.feasibility)
         else:  # (11)
-            change = jnp.maximum(reply.max.change, jnp.max(jnp.abs(mu - server.mu), initial=0.0))
+            change = jnp.max(jnp.abs(jnp.concatenate([mu - server.mu, nu - server.nu])), initial=0.0)
+            change = jnp.maximum(reply.max.change, change)
             moved = jnp.max(jnp.abs(point - server.centre)) / server.beta + tau
             done = solved & (moved <= server.goal.stationarity) & (change <= server.beta * server.goal.feasibility)
         lost = ~jnp.isfinite(progress.residual) & server.fresh | (jnp.max(jnp.abs(point)) > server.reach)
@@ -324,10 +327,11 @@ class ProxAL(Algorithm[Server]):
         probe = Probe(server.point, rise(server.point_nu - server.nu, holder.pooled_equality))
         reply, parties = net.exchange(self.pull, parties, probe)
         mine = pull(holder, server.mu, server.beta, probe)
-        height, radius = verdict(jax.tree.map(jnp.add, reply.sum, mine), probe)
+        height, radius = verdict(jax.tree.map(jnp.add, reply.sum, mine), probe, self._regularizer(net))
         # A feasible set that is merely far away keeps its distance; where there is none the radius grows with β.
-        grows = (server.radius > 0) & (radius > 2.0 * server.radius)
-        far = radius > EMPTY * (1.0 + jnp.linalg.norm(server.point))
+        size = 1.0 + jnp.linalg.norm(server.point)
+        grows = (server.radius > 0) & (radius > 2.0 * server.radius) | (radius > ENDLESS * size)
+        far = radius > EMPTY * size
         empty = (height > server.goal.feasibility) & far & grows
         status = jnp.where(empty, int(Status.infeasible), server.status)
         return eqx.tree_at(lambda s: (s.radius, s.status), server, (radius, status)), parties
@@ -343,6 +347,11 @@ class ProxAL(Algorithm[Server]):
             own = net.server.program
             held = len(own.constraints)
             w, mu, nu = w[: own.shape.size], mu[:held], mu[held:]
+            # slacks may touch where the sum itself has room: no multiplier there
+            reply, _ = net.exchange(_contribution, None, w)
+            room = -(reply.sum + net.server(w).pooled)
+            inactive = (room > server.goal.feasibility) & (nu < INACTIVE * room)
+            nu = jnp.where(~net.server.pooled_equality & inactive, 0.0, nu)
         return Answer(w, mu, nu, server.radius)
 
     def aim(self, server: Server, goal: Goal) -> Server:
@@ -365,3 +374,8 @@ class ProxAL(Algorithm[Server]):
 
     def _tau(self, server: Server) -> jax.Array:
         return self.tolerances(server.k.astype(server.beta.dtype), server.goal.stationarity)
+
+
+def _contribution(own: Oracle, state: None, message: jax.Array) -> tuple[None, Reply]:
+    """A party's step: its part of the pooled constraints at the answer."""
+    return state, Reply(sum=own(message).pooled)

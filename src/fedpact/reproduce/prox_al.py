@@ -15,7 +15,7 @@ from fedpact.algorithms.inner.admm import ADMM
 from fedpact.algorithms.inner.lbfgs import LBFGS
 from fedpact.algorithms.inner.newton import Newton
 from fedpact.algorithms.prox_al import ProxAL
-from fedpact.federation.rows import split_rows
+from fedpact.federation.rows import Parties, split_rows
 from fedpact.federation.table import Table
 from fedpact.problem.columns import col
 from fedpact.problem.expressions import mean, value
@@ -30,6 +30,7 @@ from fedpact.run.result import Result
 from fedpact.run.solve import solve
 
 PARTIES = (1, 5, 10, 20)
+NP_DATA = ("breast-cancer-wisc", "monks-1", "adult-a")
 PARTITION = 10  # seed of the split over parties
 CENTRAL_TOLERANCE = 1e-7  # of the centralised method that all others are compared with
 PRINTED_CAP = 3000  # rounds that Algorithms 1 and 2 as printed are given
@@ -113,6 +114,21 @@ def lcqp_problem(parties: int, rows: int) -> Problem:
     return minimize(parties * value(quadratic), subject_to=equalities + own)
 
 
+def lcqp_federation(d: int, n: int) -> tuple[datasets.Lcqp, Problem, Parties, Table]:
+    """An instance with d/100 equalities at each of n parties and at the server."""
+    instance = datasets.lcqp(d, n, d // 100)
+    tables = [
+        Table(
+            A=instance.A[i : i + 1],
+            b=instance.b[i : i + 1],
+            C=instance.C[i + 1 : i + 2],
+            d=instance.d[i + 1 : i + 2],
+        )
+        for i in range(n)
+    ]
+    return instance, lcqp_problem(n, d // 100), split_rows(tables), Table(C=instance.C[:1], d=instance.d[:1])
+
+
 def starts(size: int, trials: int) -> np.ndarray:
     """Random points on the unit sphere, one per trial."""
     draws = np.random.default_rng(0).normal(size=(trials, size))
@@ -123,7 +139,7 @@ def neyman_pearson(
     trials: int,
     out: pathlib.Path | None,
     progress: bool | None = None,
-    names: Sequence[str] = ("breast-cancer-wisc", "monks-1", "adult-a"),
+    names: Sequence[str] = NP_DATA,
     sizes: Sequence[int] = PARTIES,
 ) -> list[dict[str, Any]]:
     """Table 1: `fedpact reproduce prox-al/np`."""
@@ -137,7 +153,7 @@ def neyman_pearson(
     ]
     with ProgressLine(progress) as line:
         for dataset in names:
-            table = _load(dataset)
+            table = load(dataset)
             for n in sizes:
                 parties = split_rows(table, n, stratify="y", seed=PARTITION)
                 points = starts(table["x"].shape[1], trials)
@@ -244,21 +260,7 @@ def lcqp(
     with ProgressLine(progress) as line:
         for n in sizes:
             for d in dimensions:
-                m = d // 100
-                instance = datasets.lcqp(d, n, m)
-                parties = split_rows(
-                    [
-                        Table(
-                            A=instance.A[i : i + 1],
-                            b=instance.b[i : i + 1],
-                            C=instance.C[i + 1 : i + 2],
-                            d=instance.d[i + 1 : i + 2],
-                        )
-                        for i in range(n)
-                    ]
-                )
-                server = Table(C=instance.C[:1], d=instance.d[:1])
-                problem = lcqp_problem(n, m)
+                instance, problem, parties, server = lcqp_federation(d, n)
                 results: list[Result] = []
                 for trial in range(min(trials, len(instance.w0))):
                     line.say(f"lcqp d={d} n={n}: trial {trial + 1}")
@@ -279,7 +281,7 @@ def lcqp(
                 rows.add(
                     n=n,
                     d=d,
-                    m=m,
+                    m=d // 100,
                     certified=f"{sum(r.converged for r in results)}/{len(results)}",
                     error_to_exact=max(errors),
                     rounds=max(r.exchanges for r in results),
@@ -308,13 +310,6 @@ def lcqp(
         "tolerance 1e-6, ProxAL(Newton(), beta=100); the paper's runs aim at 1e-3.",
     )
     return rows.rows
-
-
-EXPERIMENTS: dict[str, Callable[..., list[dict[str, Any]]]] = {
-    "prox-al/np": neyman_pearson,
-    "prox-al/fairness": fairness,
-    "prox-al/lcqp": lcqp,
-}
 
 
 class _Trials:
@@ -360,7 +355,8 @@ class _Trials:
         }
 
 
-def _load(name: str) -> Table:
+def load(name: str) -> Table:
+    """A data set of Table 1 by its name."""
     loaders = {
         "breast-cancer-wisc": datasets.breast_cancer_wisc,
         "monks-1": datasets.monks_1,

@@ -1,0 +1,15 @@
+"""The tables that `fedpact reproduce` computes, by name."""
+
+from collections.abc import Callable
+from typing import Any
+
+from fedpact.reproduce.prox_al import NP_DATA, fairness, lcqp, neyman_pearson
+from fedpact.reproduce.rounds import rounds
+
+EXPERIMENTS: dict[str, Callable[..., list[dict[str, Any]]]] = {
+    "rounds": rounds,
+    "prox-al/np": neyman_pearson,
+    "prox-al/fairness": fairness,
+    "prox-al/lcqp": lcqp,
+}
+NAMES = {"rounds": (*NP_DATA, "adult-b", "lcqp"), "prox-al/np": NP_DATA}  # what --only may choose from

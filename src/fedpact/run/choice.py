@@ -1,0 +1,120 @@
+"""Which method fits a problem, and what it will cost: `fp.explain`."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedpact.algorithms.central_prox_al import CentralProxAL
+from fedpact.algorithms.inner.admm import ADMM
+from fedpact.algorithms.inner.lbfgs import LBFGS
+from fedpact.algorithms.inner.newton import Newton
+from fedpact.algorithms.interior_point import InteriorPoint
+from fedpact.algorithms.prox_al import ProxAL
+from fedpact.engines.local import LocalNetwork, Metered
+from fedpact.federation.binding import Bound, bind
+from fedpact.federation.rows import Parties
+from fedpact.precision import in_double
+from fedpact.problem.statement import Problem
+from fedpact.protocol.algorithm import Algorithm, Goal
+from fedpact.report.words import in_bytes
+
+INTERIOR_UP_TO = (
+    400  # parameters; above, factoring a Hessian takes longer than L-BFGS's many rounds (docs/benchmarks.md)
+)
+# rounds to 1e-6 on the problems of `fedpact reproduce rounds`, fewest and most; L-BFGS and ADMM to 1e-3
+ROUNDS: dict[type, tuple[int, int]] = {
+    InteriorPoint: (7, 30),
+    Newton: (23, 75),
+    CentralProxAL: (23, 75),
+    LBFGS: (35, 210),
+    ADMM: (25, 450),
+}
+
+
+def automatic(size: int) -> Algorithm:
+    """The method that `fp.solve` takes when none is given, for this many parameters."""
+    return InteriorPoint() if size <= INTERIOR_UP_TO else ProxAL(LBFGS())
+
+
+def title(algorithm: Algorithm) -> str:
+    """A method in words: "ProxAL with Newton"."""
+    inner = getattr(algorithm, "inner", None)
+    return type(algorithm).__name__ + (f" with {type(inner).__name__}" if inner is not None else "")
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+    """What `fp.solve` would do. Bytes are per round, of one party; rounds are what like problems have taken."""
+
+    method: str
+    reason: str
+    size: int
+    parties: int
+    rounds: tuple[int, int] | None
+    bytes_up: int
+    bytes_down: int
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.method}, for {self.size} parameters over {self.parties} parties: {self.reason}.",
+            f"A round sends {in_bytes(self.bytes_up)} up from each party and {in_bytes(self.bytes_down)} down to it.",
+        ]
+        if self.rounds is not None:
+            fewest, most = self.rounds
+            low, high = (in_bytes(n * (self.bytes_up + self.bytes_down)) for n in self.rounds)
+            lines.append(
+                f"Like problems took {fewest} to {most} rounds (`fedpact reproduce rounds`): {low} to {high} for each party."
+            )
+        return "\n".join(lines)
+
+
+@in_double
+def explain(
+    problem: Problem,
+    parties: Parties | Any,
+    algorithm: Algorithm | None = None,
+    *,
+    server: Any = None,
+    start: Any = None,
+) -> Explanation:
+    """Say which method `fp.solve` would take for this problem, why, and what its rounds cost; nothing is solved.
+
+    Arguments as in `fp.solve`. `print(fp.explain(problem, parties))` reads as text.
+    """
+    bound = bind(problem, parties, server, start=start)
+    size = int(bound.start.size)
+    chosen = algorithm or automatic(size)
+    reason = "as you asked" if algorithm is not None else _reason(size)
+    prepared = chosen.prepared(size, len(bound.names), len(bound.compiled.party.pooled))
+    up, down = _bytes_per_round(bound, prepared)
+    solver = getattr(prepared, "inner", None) or prepared
+    n = len(bound.names)
+    return Explanation(title(prepared), reason, size, n, ROUNDS.get(type(solver)), up // n, down // n)
+
+
+def _reason(size: int) -> str:
+    if size <= INTERIOR_UP_TO:
+        return f"up to {INTERIOR_UP_TO} parameters a Hessian can be sent and factored, and it saves nearly all rounds"
+    return f"above {INTERIOR_UP_TO} parameters a Hessian is too much to send and to factor; many small rounds cost less"
+
+
+class _Certain(Metered):
+    """Counts what every round exchanges, not what a round may ask besides."""
+
+    def when(self, predicate: jax.Array, branch: Any, *operands: Any) -> Any:
+        return self.net.when(predicate, branch, *operands)
+
+
+def _bytes_per_round(bound: Bound, algorithm: Algorithm) -> tuple[int, int]:
+    net = LocalNetwork.of(bound)
+    counted = _Certain(net)
+
+    def once(w: jax.Array) -> Any:
+        goal = Goal(jnp.asarray(1e-4), jnp.asarray(1e-4))
+        server, parties = algorithm.init(net, w, goal, jax.random.key_data(jax.random.key(0)))
+        return algorithm.round(server, parties, counted)
+
+    jax.eval_shape(once, bound.start)
+    return counted.bytes_up, counted.bytes_down

@@ -1,0 +1,74 @@
+"""A pact: one Python file that every site has, with the problem, the parties and how each loads its own rows."""
+
+import importlib.util
+import os
+import pathlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fedpact.federation.rows import Parties, split_rows
+from fedpact.federation.table import Table, as_table
+from fedpact.problem.statement import Problem
+from fedpact.protocol.algorithm import Algorithm
+from fedpact.run.result import Result
+from fedpact.run.solve import solve
+
+OPTIONS = ("tolerance", "max_rounds", "start", "seed", "disclose", "driver")
+
+
+class Pact:
+    """`problem`, `parties` and `load` of a pact file, and its `algorithm`, `options` and `server` where it has them."""
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = pathlib.Path(path)
+        module = vars(_module(self.path))
+        self.problem: Problem = self._part(module, "problem", Problem, "what fp.minimize(...) gives")
+        names = self._part(module, "parties", list | tuple, 'the names of the parties, such as ["north", "south"]')
+        if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+            raise ValueError(f"{self.path}: parties = {names!r} should be the parties' names, each once")
+        self.parties: tuple[str, ...] = tuple(names)
+        self.load: Callable[[str], Table] = self._part(module, "load", Callable, "a function load(party) -> fp.Table")
+        self.algorithm: Algorithm | None = module.get("algorithm")
+        self.options: Mapping[str, Any] = module.get("options") or {}
+        unknown = [name for name in self.options if name not in OPTIONS]
+        if unknown:
+            raise ValueError(f"{self.path}: options has {unknown[0]!r}; it may have {', '.join(OPTIONS)}")
+        self.server: Table | None = None if module.get("server") is None else as_table(module["server"])
+
+    def _part(self, module: Mapping[str, Any], name: str, kind: Any, words: str) -> Any:
+        if name not in module:
+            raise ValueError(f"{self.path}: a pact has `{name}`, {words}")
+        if not isinstance(module[name], kind):
+            raise TypeError(f"{self.path}: `{name}` should be {words}, not a {type(module[name]).__name__}")
+        return module[name]
+
+    def tables(self) -> Parties:
+        """Every party's rows, loaded in this process."""
+        loaded = {}
+        for party in self.parties:
+            try:
+                loaded[party] = as_table(self.load(party))
+            except Exception as error:
+                raise ValueError(f"{self.path}: load({party!r}) fails: {type(error).__name__}: {error}") from error
+        return split_rows(loaded)
+
+    def run(self, parties: Parties, **options: Any) -> Result:
+        """Solve in this process; options given here come before the pact's own."""
+        return solve(self.problem, parties, self.algorithm, server=self.server, **{**self.options, **options})
+
+
+def _module(path: pathlib.Path) -> Any:
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    folder = str(path.resolve().parent)
+    sys.path.insert(0, folder)  # a pact may import its neighbours
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(folder)
+    return module
