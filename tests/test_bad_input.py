@@ -1,5 +1,6 @@
 """Whatever a user gets wrong is told in a sentence that names the party, column or constraint, and nothing is lost."""
 
+import contextlib
 import gc
 import json
 import pathlib
@@ -7,7 +8,7 @@ import shutil
 import urllib.error
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -18,6 +19,7 @@ import pytest
 
 import fedpact as fp
 from fedpact.datasets import store
+from fedpact.run.checkpoint import Folder
 
 RNG = np.random.default_rng(0)
 ROWS = fp.Table(
@@ -128,6 +130,18 @@ COLUMNS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
         lambda: solve(fp.mean(fp.squared_loss(fp.linear(), label="age")), parties=south(age=[np.inf, -np.inf] * 3)),
         ("column 'age' of party 'south' holds 0 NaN and 6 infinite values",),
     ),
+    "NaN that only a mask reads": (
+        lambda: solve(fp.mean(LOSS, where=fp.col("age") > 0), parties=south(age=[0.0, np.nan, 1.0, 1.0, 1.0, 1.0])),
+        ("column 'age' of party 'south' holds 1 NaN and 0 infinite values in 6 rows", "fill them or drop those rows"),
+    ),
+    "strings behind a default": (
+        lambda: solve(MEAN, [fp.mean(lambda p, rows: rows.get("sex", rows["age"])) <= 1]),
+        ("column 'sex' of party 'north' holds strings", "reads numbers"),
+    ),
+    "strings that are asked for": (
+        lambda: solve(MEAN, [fp.mean(lambda p, rows: rows["sex" if "sex" in rows else "age"]) <= 1]),
+        ("column 'sex' of party 'north' holds strings", "reads numbers"),
+    ),
     "a mask that selects nothing at one party": (
         lambda: solve(fp.mean(LOSS, where=fp.col("y") == 1), parties=south(y=np.zeros(6, int))),
         ("the mask y == 1 selects none of the 6 rows of party 'south'", ".pooled()", "leave that party out"),
@@ -219,6 +233,10 @@ SERVER: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     "a mask that selects nothing": (
         lambda: solve(MEAN, [(fp.mean(LOSS, where=fp.col("n") < 0) <= 1).at_server()], server=ROWS),
         ("the mask n < 0 selects none of the server's 12 rows",),
+    ),
+    "a function that fails without rows": (
+        lambda: solve(MEAN, [fp.value(lambda p, rows: p["nope"]).at_server() <= 1]),
+        ("value(<lambda>) fails at the server", "KeyError: 'nope'"),
     ),
     "parties": (lambda: solve(MEAN, server=BANKS), ("column 'north' is a Table",)),
 }
@@ -392,6 +410,19 @@ STATEMENTS: dict[str, tuple[Callable[[], Any], type[Exception], tuple[str, ...]]
         ValueError,
         ("2 different models", "give every loss the same model"),
     ),
+    "a constraint compared": (
+        lambda: (MEAN <= 1) <= 2,
+        TypeError,
+        ("mean(logistic_loss) <= 1 is a constraint", "not compared with 2", "between"),
+    ),
+    "a square": (lambda: MEAN**2, TypeError, ("mean(logistic_loss)", "a power", "fp.value(fn)")),
+    "a fraction": (lambda: 1 / MEAN, TypeError, ("mean(logistic_loss)", "below a fraction", "fp.value(fn)")),
+    "h and a number": (lambda: 1 + fp.l1(1.0), TypeError, ("a regulariser is added to another one, not to 1",)),
+    "two columns of one name": (
+        lambda: fp.Table({1: [0.0], "1": [1.0]}),
+        ValueError,
+        ("two columns of the table have one name: 1, '1'",),
+    ),
     "a mixture of scopes": (
         lambda: fp.minimize(MEAN, [(MEAN - MEAN.pooled() <= 1).named("drift")]),
         ValueError,
@@ -440,7 +471,16 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], tuple[str, ...]]] = {
             ValueError,
             (f"seed={value!r}: a whole number",),
         )
-        for value in (-1, 2.5, "9", None, True)
+        for value in (-1, 2.5, "9", None, True, 2**70)
+    },
+    **{
+        f"{name}={value!r}": (
+            lambda name=name, value=value: fp.solve(PROBLEM, BANKS, **{name: value}),
+            TypeError,
+            (f"{name}={value!r}: True, False",),
+        )
+        for name in ("disclose", "progress")
+        for value in ("yes", 1)
     },
     "a driver": (lambda: fp.solve(PROBLEM, BANKS, driver="fast"), ValueError, ("driver='fast'", "'chunked', 'fused'")),
     "resume without save": (lambda: fp.solve(PROBLEM, BANKS, resume=True), ValueError, ("resume=True needs save=",)),
@@ -634,15 +674,86 @@ def test_a_checkpoint_of_another_format(run: pathlib.Path):
 def test_a_checkpoint_with_a_part_missing(run: pathlib.Path):
     with np.load(run / "state.npz") as saved:
         arrays = dict(saved)
-    lost = next(name for name in arrays if name.startswith("state") and name.endswith("centre"))
+    lost = next(name for name in arrays if name.startswith("state") and name.endswith(".w"))
     del arrays[lost]
     np.savez(run / "state.npz", **arrays)
-    untouched(run, lambda: go(run), ValueError, "state.npz", "does not fit this run", "centre")
+    untouched(run, lambda: go(run), ValueError, "state.npz", "does not fit this run", ".w of float64")
 
 
 def test_a_file_where_the_folder_should_be(tmp_path: pathlib.Path):
     (tmp_path / "run").write_text("my notes")
     untouched(tmp_path, lambda: go(tmp_path / "run"), ValueError, "is a file", "saved in a folder")
+
+
+def test_a_folder_with_a_run_that_disclosed_otherwise(run: pathlib.Path):
+    untouched(run, lambda: go(run, disclose=False), ValueError, str(run), "disclose=True", "nothing was touched")
+    assert go(run, disclose=True).rounds == 4
+
+
+def test_a_run_whose_history_cannot_go_on_is_not_damaged(run: pathlib.Path):
+    def told(disclose: bool) -> None:
+        with np.load(run / "state.npz") as saved:
+            arrays = dict(saved)
+        owner = {**json.loads(arrays["owner"].tobytes()), "disclose": disclose}
+        np.savez(run / "state.npz", **{**arrays, "owner": np.frombuffer(json.dumps(owner).encode(), np.uint8)})
+
+    told(False)
+    refused(lambda: go(run, disclose=False), ValueError, "constraints", "multipliers", "disclose=")
+    told(True)
+    assert go(run).history["round"].tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("lost", [("state.npz",), ("state.npz", "run.json"), ("state.npz", "answer.npz")])
+@pytest.mark.parametrize("resume", [True, False])
+def test_an_answer_without_its_state_is_not_overwritten(run: pathlib.Path, lost: tuple[str, ...], resume: bool):
+    for name in lost:
+        (run / name).unlink()
+    untouched(run, lambda: go(run, resume=resume), ValueError, str(run), "no state.npz", "another folder")
+
+
+@pytest.mark.skipif(not pathlib.Path("/proc/self").is_dir(), reason="there is no folder that nobody can write to")
+def test_a_folder_that_cannot_be_written_is_told_before_the_first_round():
+    def heard(history: fp.History) -> None:
+        raise AssertionError("a round was done")
+
+    refused(lambda: go(pathlib.Path("/proc"), watch=heard), ValueError, "save='/proc'", "cannot be written", "another")
+
+
+def test_a_seed_of_numpys_is_saved(tmp_path: pathlib.Path):
+    assert go(tmp_path / "run", seed=np.int64(1), max_rounds=1).rounds == 1
+    assert go(tmp_path / "run", seed=1, max_rounds=2).rounds == 2
+
+
+def test_a_checkpoint_with_any_byte_of_its_directory_flipped(run: pathlib.Path):
+    whole = (run / "state.npz").read_bytes()
+    first = whole.index(b"PK\x01\x02")
+    for place in range(first, first + 46):
+        (run / "state.npz").write_bytes(whole[:place] + bytes([whole[place] ^ 0x7F]) + whole[place + 1 :])
+        with contextlib.suppress(ValueError):  # nothing but a sentence; some bytes do not matter
+            Folder(run).load_state(())
+
+
+@pytest.mark.parametrize("owner", [[], 3, {"format": 1}, {"format": 1, "rounds": "two"}])
+def test_an_owner_that_is_none(run: pathlib.Path, owner: Any):
+    with np.load(run / "state.npz") as saved:
+        arrays = dict(saved)
+    arrays["owner"] = np.frombuffer(json.dumps(owner).encode(), np.uint8)
+    np.savez(run / "state.npz", **arrays)
+    untouched(run, lambda: go(run), ValueError, "state.npz")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"parties": 3}, {"parties": [1, 2]}, {"tolerance": "a lot"}, {"tolerance": None}, {"stationarity": []}]
+)
+def test_a_run_to_verify_with_a_word_wrong(run: pathlib.Path, wrong: dict[str, Any]):
+    words = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**words, **wrong}))
+    untouched(run, lambda: fp.verify(run, PROBLEM, BANKS), ValueError, "run.json is damaged", *wrong)
+
+
+def test_verifying_nothing(run: pathlib.Path):
+    refused(lambda: fp.verify(cast(Any, None), PROBLEM, BANKS), TypeError, "the folder of a run", "not None")
+    refused(lambda: fp.verify(run, cast(Any, None), BANKS), TypeError, "fp.minimize(...)", "NoneType")
 
 
 def test_a_refused_call_makes_no_folder(tmp_path: pathlib.Path):
@@ -779,6 +890,12 @@ def test_results_answer_for_what_they_lack(finished: pathlib.Path):
     refused(lambda: result.constraint("limits"), KeyError, "no constraint is named 'limits'", "there are: 'limit'")
     refused(lambda: result.history["loss"], KeyError, "no column 'loss'", "objective")
     refused(lambda: result.predict({"z": ROWS["x"]}), ValueError, "predict needs the column 'x'", "it got z")
+    refused(lambda: result.report(finished), ValueError, str(finished), "that is a folder", "run.html")
+    refused(lambda: result.report(cast(Any, None)), TypeError, "the path of the page", "not None")
+    assert result.predict(ROWS[:0]).shape == LOSS(result.params, ROWS[:0]).shape == (0,)
+    refused(lambda: LOSS({"w": np.zeros(3)}, ROWS), KeyError, "reads 'b'", "the parameters are w")
+    wide = {"w": np.zeros(5), "b": 0.0}
+    refused(lambda: LOSS(wide, ROWS), ValueError, "logistic_loss: parameters of shapes", "(5,)", "(12, 3)")
     plain = solve(fp.value(fp.squared_norm), start=np.ones(2))
     refused(lambda: plain.predict(ROWS), ValueError, "without a model")
 

@@ -218,6 +218,31 @@ def test_a_tampered_answer_is_not_ok(
     assert "does NOT hold" in str(check)
 
 
+def test_whoever_verifies_may_choose_the_tolerance(
+    finished: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path
+) -> None:
+    folder, result = finished
+    assert fp.verify(folder, CASE.problem, CASE.parties).tolerance == 1e-6
+    strict = fp.verify(folder, CASE.problem, CASE.parties, tolerance=result.certificate.stationarity / 2)
+    assert not strict.ok
+    lax = tampered(folder, tmp_path / "run", "w", 1e-3)
+    words = json.loads((lax / "run.json").read_text())
+    (lax / "run.json").write_text(json.dumps({**words, "tolerance": 1e3}))
+    assert fp.verify(lax, CASE.problem, CASE.parties).ok
+    assert not fp.verify(lax, CASE.problem, CASE.parties, tolerance=1e-6).ok
+    with pytest.raises(ValueError, match=r"verify\(tolerance=0\)"):
+        fp.verify(folder, CASE.problem, CASE.parties, tolerance=0)
+
+
+def test_a_problem_without_a_model_is_verified_with_the_shape_of_its_parameters(tmp_path: pathlib.Path) -> None:
+    problem = fp.minimize(fp.value(lambda p, rows: jnp.sum((p["w"] - 3) ** 2)))
+    start = {"w": np.zeros(2)}
+    fp.solve(problem, CASE.parties, start=start, save=tmp_path)
+    assert fp.verify(tmp_path, problem, CASE.parties, params=start).ok
+    with pytest.raises(ValueError, match=r"no model.*params="):
+        fp.verify(tmp_path, problem, CASE.parties)
+
+
 def test_other_rows_are_not_ok(finished: tuple[pathlib.Path, fp.Result]) -> None:
     first, *others = CASE.parties.values()
     changed = fp.split_rows([first.with_columns(y=first["y"] + 0.1), *others])

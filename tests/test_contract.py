@@ -7,7 +7,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -67,6 +67,19 @@ def test_drivers_agree(method: str, driver: Any) -> None:
     other = CASE.solve(METHODS[method], TOLERANCE, driver=driver)
     assert (other.status, other.rounds) == (chunked.status, chunked.rounds)
     np.testing.assert_allclose(other.params["w"], chunked.params["w"], rtol=0, atol=1e-10)
+    for cost in ("exchanges", "bytes_up", "bytes_down"):
+        assert getattr(other, cost) == getattr(chunked, cost) == chunked.history.total(cost) > 0
+
+
+def test_a_run_that_changes_its_driver_counts_on(tmp_path: pathlib.Path) -> None:
+    _, uninterrupted = whole("Newton")
+    for rounds, driver in ((3, "fused"), (6, "chunked"), (8, "fused"), (10_000, "chunked")):
+        last = CASE.solve(
+            METHODS["Newton"], TOLERANCE, save=tmp_path, resume=True, max_rounds=rounds, driver=cast(Any, driver)
+        )
+    assert last.history["round"].tolist() == [4, 5, 6, *range(9, uninterrupted.rounds + 1)]
+    for cost in ("exchanges", "bytes_up", "bytes_down"):
+        assert getattr(last, cost) == getattr(uninterrupted, cost)
 
 
 # stopping and going on

@@ -125,7 +125,7 @@ def test_an_equinox_network_is_trained():
     model = fp.equinox_model(network)
     loss = fp.logistic_loss(model)
     problem = fp.minimize(fp.mean(loss), [fp.mean(loss, where=fp.col("y") == 1) <= 0.6], regularizer=fp.l2(1e-3))
-    result = fp.solve(problem, fp.split_rows(rows, 2, stratify="y"), max_rounds=12, progress=False)
+    result = fp.solve(problem, fp.split_rows(rows, 2, stratify="y"), fp.ProxAL(), max_rounds=12, progress=False)
     history = result.history["objective"]
     assert history[-1] < history[0] - 0.02
     module = model.module(result.params)
@@ -410,3 +410,9 @@ def test_a_loss_inside_the_users_own_gradient():
 
 def test_squared_norm_adds_over_the_tree():
     assert float(fp.squared_norm({"a": np.array([3.0, 4.0]), "b": [np.float64(2.0)]})) == 29.0
+
+
+def test_a_column_that_may_be_missing_has_a_default() -> None:
+    parties = fp.split_rows(fp.Table(a=np.arange(4.0), s=list("abcd")), parties=2)
+    problem = fp.minimize(fp.mean(lambda p, rows: (p["w"][0] - rows.get("missing", rows["a"])) ** 2))
+    assert fp.solve(problem, parties, start={"w": np.zeros(1)}).params["w"][0] == pytest.approx(1.5)

@@ -303,3 +303,7 @@ def test_sums_without_a_closed_prox_are_refused(other: Regularizer):
 
 def test_numpy_numbers_are_weights():
     assert fp.l1(np.float32(0.5)) + fp.box(np.int64(0), np.float64(2)) == fp.l1(0.5) + fp.box(0, 2)
+
+
+def test_a_list_of_regularisers_is_added_up() -> None:
+    assert sum([fp.l1(1.0), fp.l2(2.0)]) == fp.l1(1.0) + fp.l2(2.0)

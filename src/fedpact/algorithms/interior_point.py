@@ -11,7 +11,7 @@ W_i = diag(1/(s_i/μ_i + δ)), or 1/δ for an equality:
     symbol   here                 meaning
     s, μ     Barrier.s, .mu       slacks and multipliers, which stay with their holder
     κ        Server.kappa         what every product s μ is driven to
-    δ        REGULARIZATION       keeps a multiplier's step finite, so that W does not drown the curvature of f in rounding
+    δ        REGULARIZATION       times max(1, ‖∇c‖²): bounds W, which would else drown the curvature of f in rounding
     ρ        Server.rho           the slope at which the merit function's barrier ends
 
 One exchange per round. The step to the boundary, a minimum over parties that would cost a second exchange, is not needed:
@@ -141,7 +141,8 @@ class Barrier(eqx.Module):
 
     def weights(self, equality: np.ndarray) -> jax.Array:
         """W."""
-        return 1.0 / (self.s * self.inverse(equality) + REGULARIZATION)
+        delta = REGULARIZATION * jnp.maximum(jnp.sum(self.jacobian**2, axis=1), 1.0)
+        return 1.0 / (self.s * self.inverse(equality) + delta)
 
     def inverse(self, equality: np.ndarray) -> jax.Array:
         """1/μ, 0 for equalities, which have no κ."""

@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedpact.federation.buckets import arrays, buckets, stacked
-from fedpact.federation.rows import Parties, checked_seed, split_rows
+from fedpact.federation.rows import Parties, checked_seed, split_rows, title
 from fedpact.federation.table import Table, as_table
+from fedpact.federation.trials import check_row_wise, guarded, guarded_server
 from fedpact.problem.columns import kind
 from fedpact.problem.expressions import Mean, Scope, Value
 from fedpact.problem.oracle import Compiled, Oracle, Program, Shape, compile_problem
@@ -68,21 +69,20 @@ def bind(
     if disclose is None:
         disclose = len(parties) * max(1, len(compiled.party.constraints)) <= DISCLOSED
     order = buckets([h.table.rows for h in holders], exact=whole)
+    w = shape.ravel(params)
+    check_row_wise(compiled.party, parties, order, columns, w)
     oracles = tuple(
         stacked(
             compiled.party, [holders[i].table for i in bucket], [weights[i] for i in bucket], columns, bucket, disclose
         )
         for bucket in order
     )
-    return Bound(
-        oracles,
-        _server_oracle(problem, compiled.server, own, params, columns, holders[0]),
-        problem.regularizer.flat(params),
-        jax.device_put(shape.ravel(params)),
-        order,
-        parties.names,
-        compiled,
-    )
+    at_server = _server_oracle(problem, compiled.server, own, params, columns, holders[0])
+    start_at = jax.device_put(w)
+    oracles = guarded(oracles, [[holders[i].title for i in bucket] for bucket in order], start_at)
+    at_server = guarded_server(at_server, start_at)
+    compiled = dataclasses.replace(compiled, party=oracles[0].program, server=at_server.program)
+    return Bound(oracles, at_server, problem.regularizer.flat(params), start_at, order, parties.names, compiled)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,18 +94,24 @@ class _Holder:
 
     @classmethod
     def of(cls, name: str, table: Table) -> "_Holder":
-        return cls(name if name.startswith("party ") else f"party {name!r}", table)
+        return cls(title(name), table)
 
 
 class _Recorder(Mapping[str, Any]):
-    """Rows that remember which columns were read."""
+    """Rows that remember which columns were read; `others` are there, but hold no numbers."""
 
-    def __init__(self, rows: Mapping[str, Any], seen: set[str]):
-        self.rows, self.seen = rows, seen
+    def __init__(self, rows: Mapping[str, Any], seen: set[str], others: tuple[str, ...]):
+        self.rows, self.seen, self.others = rows, seen, others
+
+    def __contains__(self, name: object) -> bool:
+        if name in self.others:
+            raise _NoNumbers(name)
+        if name in self.rows:
+            self.seen.add(str(name))
+        return name in self.rows
 
     def __getitem__(self, name: str) -> Any:
-        self.seen.add(name)
-        if name not in self.rows:
+        if name not in self:
             raise _NoColumn(name)
         return self.rows[name]
 
@@ -117,31 +123,38 @@ class _Recorder(Mapping[str, Any]):
 
 
 class _NoColumn(KeyError):
-    """A function read a column that is not among the numeric ones."""
+    """A function read a column that is not there."""
 
-    def told(self, holder: _Holder) -> ValueError:
-        (name,) = self.args
-        there = holder.table.columns
-        if name in there:
-            return ValueError(
-                f"column {name!r} of {holder.title} holds {kind(holder.table[name])}; a model reads numbers"
-            )
-        return ValueError(f"column {name!r} of {holder.title} is missing: it has {', '.join(there)}")
+
+class _NoNumbers(Exception):
+    """A function read a column of something else than numbers."""
 
 
 @contextlib.contextmanager
-def _blaming(function: str, holder: _Holder) -> Iterator[None]:
-    """An error inside a user's function names the function, and whose rows it was given."""
+def _blaming(function: str, holder: "_Holder | None") -> Iterator[None]:
+    """An error inside a user's function names the function, and whose rows it was given: None for a server without any."""
     try:
         yield
-    except _NoColumn as missing:
-        raise missing.told(holder) from None
+    except (_NoColumn, _NoNumbers) as error:
+        (name,) = error.args
+        if holder is None:
+            raise ValueError(f"{function} reads the server's own rows, but fp.solve got no server=table") from None
+        if isinstance(error, _NoNumbers):
+            told = f"holds {kind(holder.table[name])}; a model reads numbers"
+        else:
+            told = f"is missing: it has {', '.join(holder.table.columns)}"
+        raise ValueError(f"column {name!r} of {holder.title} {told}") from None
     except Exception as error:
         what = "" if type(error) in (TypeError, ValueError) else f"{type(error).__name__}: "
         why = str(error).partition("\n")[0]
         traced = isinstance(error, jax.errors.JAXTypeError)
         out = "; JAX compiles it, so write jnp for numpy and jnp.where for if" if traced else ""
-        raise ValueError(f"{function} fails on the rows of {holder.title}: {what}{why}{out}") from error
+        place = "at the server" if holder is None else f"on the rows of {holder.title}"
+        raise ValueError(f"{function} fails {place}: {what}{why}{out}") from error
+
+
+def _no_numbers(table: Table) -> tuple[str, ...]:
+    return tuple(name for name in table.columns if name not in arrays(table[:1]))
 
 
 def _specs(table: Table) -> dict[str, jax.ShapeDtypeStruct]:
@@ -161,7 +174,8 @@ def _starting_point(problem: Problem, parties: Parties, start: Any, seed: int) -
             )
         return params
     with _blaming("the model's init", _Holder.of(name, parties[name])):
-        fresh = model.init(jax.random.key(seed), _Recorder(arrays(parties[name][:1]), set()))
+        table = parties[name]
+        fresh = model.init(jax.random.key(seed), _Recorder(arrays(table[:1]), set(), _no_numbers(table)))
     fresh = _numbers(fresh, "the model's init")
     if params is None:
         return fresh
@@ -204,9 +218,10 @@ def _columns_read(program: Program, holder: _Holder) -> tuple[tuple[str, ...], b
     seen: set[str] = set()
     whole = False
     columns = tuple((name, spec.shape, spec.dtype) for name, spec in _specs(holder.table).items())
-    for atom, scope in program.atoms:
+    others = tuple(name for name in holder.table.columns if name not in {name for name, _, _ in columns})
+    for (atom, scope), held in zip(program.atoms, program.held, strict=True):
         with _blaming(str(atom), holder):
-            read, given = _traced(atom, program.shape, columns)
+            read, given = _traced(atom, held, program.shape, columns, others)
         seen |= read
         if isinstance(atom, Value) and read:
             whole = True
@@ -233,11 +248,14 @@ def _check_number(atom: Mean | Value, given: Any, rows: int) -> None:
 
 
 @functools.lru_cache(maxsize=256)
-def _traced(atom: Mean | Value, shape: Shape, columns: tuple[Any, ...]) -> tuple[frozenset[str], Any]:
-    """The columns that a function reads, and what it gives."""
+def _traced(
+    atom: Mean | Value, held: str, shape: Shape, columns: tuple[Any, ...], others: tuple[str, ...]
+) -> tuple[frozenset[str], Any]:
+    """The columns that a function reads, and what it gives. `held` tells it from itself before its constants changed."""
+    del held
     seen: set[str] = set()
     rows = {name: jax.ShapeDtypeStruct(size, dtype) for name, size, dtype in columns}
-    given = jax.eval_shape(lambda p, r: atom.function(p, _Recorder(r, seen)), shape.specs(), rows)
+    given = jax.eval_shape(lambda p, r: atom.function(p, _Recorder(r, seen, others)), shape.specs(), rows)
     return frozenset(seen), given
 
 
@@ -259,12 +277,17 @@ def _check_columns(columns: tuple[str, ...], holders: list[_Holder]) -> None:
                 raise ValueError(
                     f"column {name!r} is {mine.dtype} at {holder.title} and {theirs.dtype} at {first.title}"
                 )
-            if mine.dtype.kind == "f" and not np.isfinite(mine).all():
-                nan, inf = int(np.isnan(mine).sum()), int(np.isinf(mine).sum())
-                raise ValueError(
-                    f"column {name!r} of {holder.title} holds {nan} NaN and {inf} infinite values in {len(mine)} rows; "
-                    "fill them or drop those rows"
-                )
+            _check_finite(name, holder)
+
+
+def _check_finite(name: str, holder: _Holder) -> None:
+    column = holder.table[name]
+    if column.dtype.kind == "f" and not np.isfinite(column).all():
+        nan, inf = int(np.isnan(column).sum()), int(np.isinf(column).sum())
+        raise ValueError(
+            f"column {name!r} of {holder.title} holds {nan} NaN and {inf} infinite values in {len(column)} rows; "
+            "fill them or drop those rows"
+        )
 
 
 def _width(column: np.ndarray) -> str:
@@ -297,6 +320,7 @@ def _selected(atom: Mean, holder: _Holder) -> np.ndarray:
                 f"the mask {atom.where} reads column {name!r}, which is missing at {holder.title}: "
                 f"it has {', '.join(holder.table.columns)}"
             )
+        _check_finite(name, holder)
     try:
         return atom.where(holder.table)
     except ValueError as error:
@@ -344,10 +368,9 @@ def _server_oracle(
                 lines.append(mask / mask.sum())
         weights = np.stack(lines) if lines else np.zeros((0, own.rows))
     else:
-        for atom, _ in program.atoms:
-            try:
-                _check_number(atom, _traced(atom, program.shape, ())[1], 0)  # type: ignore[arg-type]
-            except _NoColumn:
-                raise ValueError(f"{atom} reads the server's own rows, but fp.solve got no server=table") from None
+        for (atom, _), held in zip(program.atoms, program.held, strict=True):
+            with _blaming(str(atom), None):
+                _, given = _traced(atom, held, program.shape, (), ())
+            _check_number(atom, given, 0)
     rows, weights, index = jax.device_put((rows, weights, np.asarray(-1)))
     return Oracle(rows, weights, index, program)

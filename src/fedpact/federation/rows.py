@@ -101,9 +101,14 @@ def split_rows(
 
 
 def checked_seed(seed: int) -> int:
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"seed={seed!r}: a whole number, at least 0")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
+        raise ValueError(f"seed={seed!r}: a whole number, at least 0 and below 2**63")
     return int(seed)
+
+
+def title(name: str) -> str:
+    """A party in a sentence: party 3, party 'north'."""
+    return name if name.startswith("party ") else f"party {name!r}"
 
 
 def _names(parties: int | Sequence[str] | None) -> list[str]:

@@ -22,7 +22,10 @@ class Table(Mapping[str, np.ndarray]):
             raise TypeError(
                 f"fp.Table takes a mapping of columns, or columns by name: Table(x=..., y=...), not {columns!r}"
             )
-        for name, values in {**(columns or {}), **named}.items():
+        given = {**(columns or {}), **named}
+        if len({str(name) for name in given}) < len(given):
+            raise ValueError(f"two columns of the table have one name: {', '.join(map(repr, given))}")
+        for name, values in given.items():
             array = _plain(name, values)
             array.flags.writeable = False
             self._columns[str(name)] = array

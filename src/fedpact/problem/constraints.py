@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 if TYPE_CHECKING:  # an expression's comparison makes a constraint, a constraint holds an expression
     from fedpact.problem.expressions import Expression, Scope
@@ -64,6 +64,13 @@ class Constraint:
         if exact and len(parts) > 1:
             raise ValueError(f"constraint {self.name!r}: abs(...) == number is not smooth; write abs(...) <= number")
         return parts
+
+    def _again(self, bound: object) -> NoReturn:
+        raise TypeError(
+            f"{self} is a constraint and is not compared with {bound!r}; a range is written e.between(0, 1)"
+        )
+
+    __le__ = __ge__ = __lt__ = __gt__ = _again
 
     def __bool__(self) -> bool:
         raise TypeError(

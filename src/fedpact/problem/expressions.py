@@ -13,7 +13,7 @@ import itertools
 import math
 import numbers
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import jax
 
@@ -149,6 +149,12 @@ class Expression:
         if divisor == 0:
             raise ZeroDivisionError(f"{self} is divided by zero")
         return self * (1.0 / divisor)
+
+    def __rtruediv__(self, other: Any) -> NoReturn:
+        raise TypeError(f"{self} stands below a fraction; expressions are linear: write it inside fp.value(fn)")
+
+    def __pow__(self, exponent: Any) -> NoReturn:
+        raise TypeError(f"{self} is raised to a power; expressions are linear: write it inside fp.value(fn)")
 
     def __neg__(self) -> "Expression":
         return self * -1.0

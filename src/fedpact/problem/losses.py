@@ -12,7 +12,7 @@ import numpy as np
 from jax.core import Tracer
 
 from fedpact.problem.columns import numeric
-from fedpact.problem.models import Model
+from fedpact.problem.models import Linear, Mlp, Model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,8 +39,16 @@ class Loss:
             try:
                 return self._per_row(jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), params), arrays)
             except KeyError as error:
-                there = ", ".join(map(str, arrays))
-                raise KeyError(f"{self.name} reads {error}, but the columns of numbers are {there}") from None
+                there = f"the columns of numbers are {', '.join(map(str, arrays))}"
+                columns = (self.label, getattr(self.model, "inputs", None))
+                if isinstance(params, Mapping) and error.args[0] not in columns:
+                    there = f"the parameters are {', '.join(map(str, params))}, and {there}"
+                raise KeyError(f"{self.name} reads {error}, but {there}") from None
+            except TypeError as error:
+                given, there = (jax.tree.map(np.shape, tree) for tree in (params, arrays))
+                raise ValueError(
+                    f"{self.name}: parameters of shapes {given} do not fit columns of shapes {there} ({error})"
+                ) from None
 
     def _per_row(self, params: Any, rows: Mapping[str, Any]) -> jax.Array:
         scores, labels = self.model.apply(params, rows), jnp.asarray(rows[self.label])
@@ -64,6 +72,13 @@ class Loss:
         scores = self.model.apply(params, rows)
         bend = jax.jvp(slope, (scores,), (jnp.ones_like(scores),))[1]
         return self.model.score_gram(rows, weights * bend)
+
+    @property
+    def known(self) -> bool:
+        """Whether formula and model are fedpact's own: they treat each row by itself, and finite rows give finite losses."""
+        own = isinstance(self.formula, _Logistic | _Hinge) or self.formula in (_softmax, _squared)
+        model = self.model
+        return own and (type(model) is Linear or (type(model) is Mlp and model.activation is jax.nn.tanh))
 
     def unexpected_labels(self, labels: np.ndarray, scores: Any) -> tuple[list[Any], str]:
         """Labels that this loss has no meaning for, and in words what it expects."""

@@ -182,7 +182,7 @@ def squared_norm(params: Any, rows: Any = None) -> jax.Array:
 
 def _flat(column: Any, weights: jax.Array) -> jax.Array:
     column = jnp.asarray(column, weights.dtype)
-    return column.reshape(column.shape[0], -1)
+    return column.reshape(column.shape[0], _width(column))
 
 
 def _width(column: Any) -> int:

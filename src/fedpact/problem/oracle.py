@@ -18,6 +18,7 @@ import numpy as np
 
 from fedpact.problem.constraints import Constraint
 from fedpact.problem.expressions import Expression, Mean, Scope, Value
+from fedpact.problem.fingerprint import digest
 from fedpact.problem.losses import Loss
 from fedpact.problem.statement import Problem
 
@@ -77,9 +78,14 @@ class Linear:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """The compiled problem of one holder; hashable, so that equal problems share compiled code."""
+    """The compiled problem of one holder; hashable, so that equal problems share compiled code.
+
+    held: a digest of what each atom's function does and reads, so that one whose constants have changed is another one.
+    guarded: whether a mean replaces the rows that its mask leaves out, on which its function has no finite value or slope.
+    """
 
     atoms: tuple[tuple[Mean | Value, Scope], ...]
+    held: tuple[str, ...]
     objective: Linear
     constraints: Linear
     pooled: Linear
@@ -87,21 +93,29 @@ class Program:
     pooled_equality: tuple[bool, ...]
     shape: Shape
     parties: int
+    guarded: tuple[bool, ...] = ()
 
     def evaluate(self, w: jax.Array, rows: Any, weights: jax.Array) -> jax.Array:
         """The atoms' values; `weights` has one line per mean, already divided by its count."""
         params = self.shape.unravel(w)
         per_row: dict[Any, jax.Array] = {}
         values, line = [], 0
-        for atom, _ in self.atoms:
+        for place, (atom, _) in enumerate(self.atoms):
             if isinstance(atom, Value):
                 values.append(jnp.asarray(atom.function(params, rows), w.dtype))
                 continue
-            if atom.function not in per_row:
-                per_row[atom.function] = jnp.asarray(atom.function(params, rows), w.dtype)
-            values.append(weights[line] @ per_row[atom.function])
+            if self.is_guarded(place):
+                given = jnp.asarray(atom.function(params, selected_rows(rows, weights[line])), w.dtype)
+            else:
+                if atom.function not in per_row:
+                    per_row[atom.function] = jnp.asarray(atom.function(params, rows), w.dtype)
+                given = per_row[atom.function]
+            values.append(weights[line] @ given)
             line += 1
         return jnp.stack(values) if values else jnp.zeros(0, w.dtype)
+
+    def is_guarded(self, place: int) -> bool:
+        return bool(self.guarded) and self.guarded[place]
 
     def curvature(self, w: jax.Array, rows: Any, weights: jax.Array, pull: jax.Array) -> jax.Array:
         """∇²_w of pullᵀ atoms(w): losses of linear scores by one product of matrices, the rest by derivatives."""
@@ -111,7 +125,7 @@ class Program:
         line = 0
         for place, (atom, _) in enumerate(self.atoms):
             if isinstance(atom, Mean):
-                if isinstance(atom.function, Loss):
+                if isinstance(atom.function, Loss) and not self.is_guarded(place):
                     per_row[atom.function] = per_row.get(atom.function, 0.0) + pull[place] * weights[line]
                 else:
                     rest.append(place)
@@ -122,9 +136,7 @@ class Program:
         for loss, of_rows in per_row.items():
             part = loss.curvature(params, rows, of_rows)
             if part is None:
-                rest += [
-                    i for i, (atom, _) in enumerate(self.atoms) if isinstance(atom, Mean) and atom.function == loss
-                ]
+                rest += [i for i, (a, _) in enumerate(self.atoms) if isinstance(a, Mean) and a.function == loss]
             else:
                 total = total + part
         if rest:
@@ -132,6 +144,13 @@ class Program:
             masked = jnp.where(chosen, pull, 0.0)
             total = total + jax.hessian(lambda v: masked @ self.evaluate(v, rows, weights))(w)
         return total
+
+
+def selected_rows(rows: Any, weights: jax.Array) -> Any:
+    """The rows, with the first one of positive weight in place of each that has none."""
+    chosen = weights > 0
+    places = jnp.where(chosen, jnp.arange(chosen.size), jnp.argmax(chosen))
+    return {name: column[places] for name, column in rows.items()}
 
 
 class Values(eqx.Module):
@@ -245,6 +264,7 @@ def compile_problem(problem: Problem, shape: Shape, parties: int) -> Compiled:
     """Split a problem into what every party evaluates and what the server does."""
     sides: dict[Scope, list[Expression]] = {"party": [], "pooled": [], "server": []}
     equal: dict[Scope, list[bool]] = {"party": [], "pooled": [], "server": []}
+    digests: dict[Any, str] = {}
     rows = []
     for constraint in problem.constraints:
         parts, scope = constraint.inequalities(), constraint.scope
@@ -257,6 +277,8 @@ def compile_problem(problem: Problem, shape: Shape, parties: int) -> Compiled:
         wanted = [problem.objective, *constraints, *sides["pooled"]]
         atoms = dict.fromkeys((t.atom, t.scope) for e in wanted for t in e.terms if t.scope in mine)
         order = {atom: place for place, atom in enumerate(atoms)}
+        for function in {atom.function for atom, _ in order}:  # type: ignore[union-attr]  # absolute values have been opened
+            digests[function] = digests.get(function) or digest(function)
 
         def linear(expressions: list[Expression], constant: bool, averaged: bool) -> Linear:
             lines = []
@@ -272,6 +294,7 @@ def compile_problem(problem: Problem, shape: Shape, parties: int) -> Compiled:
         at_server = "server" in mine
         return Program(
             atoms=tuple(order),  # type: ignore[arg-type]  # absolute values have been opened
+            held=tuple(digests[atom.function] for atom, _ in order),  # type: ignore[union-attr]
             objective=linear([problem.objective], constant=at_server, averaged=True),
             constraints=linear(constraints, constant=True, averaged=False),
             pooled=linear(sides["pooled"], constant=at_server, averaged=True),

@@ -42,6 +42,11 @@ class Regularizer:
             raise ValueError("fp.group has no closed proximal operator together with l1, box or another group")
         return Regularizer(parts)
 
+    def __radd__(self, other: Any) -> "Regularizer":
+        if not (isinstance(other, int) and other == 0):  # where sum([...]) begins
+            raise TypeError(f"a regulariser is added to another one, not to {other!r}")
+        return self
+
     def flat(self, params: Any) -> "FlatRegularizer":
         """The same regulariser on the flat vector of these parameters."""
         size = sum(np.size(leaf) for leaf in jax.tree.leaves(params))
@@ -130,6 +135,11 @@ class FlatRegularizer(eqx.Module):
         zero = gradient * jnp.maximum(0.0, 1.0 - self.weight / jnp.where(slopes > 0, slopes, 1.0))[self.group]
         grouped = jnp.where(norms[self.group] > 0, away, zero)
         return jnp.max(jnp.abs(jnp.where(self.group >= 0, grouped, gradient)), initial=0.0)
+
+    def inside(self, w: jax.Array, slope: jax.Array) -> jax.Array:
+        """`slope` without what could only be followed downhill by leaving the box."""
+        walled = ((w <= self.lower) & (slope > 0)) | ((w >= self.upper) & (slope < 0))
+        return jnp.where(walled, 0.0, slope)
 
     def outside(self, w: jax.Array) -> jax.Array:
         """How far w is outside the box."""

@@ -10,7 +10,7 @@ import io
 import json
 import os
 import pathlib
-import zipfile
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -18,7 +18,24 @@ import jax.numpy as jnp
 import numpy as np
 
 FORMAT = 1
-TOLD = ("format", "problem", "tolerance", "parties", "objective", "stationarity", "feasibility", "complementarity")
+
+
+def _number(thing: Any) -> bool:
+    return isinstance(thing, int | float) and not isinstance(thing, bool)
+
+
+TOLD: dict[str, Callable[[Any], bool]] = {  # what run.json must say, and how
+    "format": lambda x: x == FORMAT,
+    "problem": lambda x: isinstance(x, str),
+    "tolerance": lambda x: _number(x) and x > 0,
+    "parties": lambda x: isinstance(x, list) and all(isinstance(name, str) for name in x),
+    **dict.fromkeys(("objective", "stationarity", "feasibility", "complementarity"), _number),
+}
+OWNER: dict[str, Callable[[Any], bool]] = {  # what state.npz must say of its run
+    **dict.fromkeys(("problem", "data", "algorithm", "start"), lambda x: isinstance(x, str)),
+    **dict.fromkeys(("seed", "rounds", "sharpened"), lambda x: isinstance(x, int)),
+    **dict.fromkeys(("seconds", "tolerance"), _number),
+}
 
 
 class Folder:
@@ -38,7 +55,24 @@ class Folder:
         for place in (self.path, *self.path.parents):
             if place.exists() and not place.is_dir():
                 raise ValueError(f"save={str(self.path)!r}: {place} is a file; a run is saved in a folder")
-        self.path.mkdir(parents=True, exist_ok=True)
+        probe = self.path / ".room.part"
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            probe.write_bytes(b"?")
+            probe.unlink()
+        except OSError as error:
+            raise ValueError(
+                f"save={str(self.path)!r}: the folder cannot be written ({error}); choose another"
+            ) from None
+
+    def check_free(self) -> None:
+        """That no answer would be overwritten: it is all that is left of a run that has lost its state."""
+        for name in ("answer.npz", "run.json"):
+            if (self.path / name).exists():
+                raise ValueError(
+                    f"{self.path} holds the {name} of a run but no state.npz to go on with; restore that file, or choose "
+                    "another folder for save=, nothing was touched"
+                )
 
     def save_state(self, states: Any, history: dict[str, np.ndarray], owner: dict[str, Any]) -> None:
         arrays = {f"state{name}": np.asarray(leaf) for name, leaf in named_leaves(states)}
@@ -52,7 +86,11 @@ class Folder:
 
     def owner(self) -> dict[str, Any]:
         """Who the saved state belongs to."""
-        return json.loads(self._arrays("state.npz")["owner"].tobytes())
+        found = json.loads(self._arrays("state.npz")["owner"].tobytes())
+        wrong = [name for name, fits in OWNER.items() if not fits(found.get(name))]
+        if wrong:
+            raise ValueError(f"{self.path / 'state.npz'} is damaged: its {wrong[0]} is not as it should be")
+        return found
 
     def load_state(self, template: Any) -> tuple[Any, dict[str, np.ndarray]]:
         """The saved states in the shape of `template`, and the history's columns."""
@@ -71,17 +109,16 @@ class Folder:
 
     def load_answer(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         arrays = self._arrays("answer.npz")
+        file = self.path / "run.json"
         try:
-            words = json.loads((self.path / "run.json").read_text())
+            words = json.loads(file.read_text())
         except FileNotFoundError:
             raise FileNotFoundError(f"{self.path} holds no run.json; is it the folder given as save=?") from None
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{self.path / 'run.json'} is damaged: {error}") from None
-        missing = [name for name in TOLD if not isinstance(words, dict) or name not in words]
-        if missing or words["format"] != FORMAT:
-            raise ValueError(
-                f"{self.path / 'run.json'} is damaged: {missing[0] if missing else 'its format'} is not as it should be"
-            )
+            raise ValueError(f"{file} is damaged: {error}") from None
+        wrong = [name for name, fits in TOLD.items() if not isinstance(words, dict) or not fits(words.get(name))]
+        if wrong:
+            raise ValueError(f"{file} is damaged: {wrong[0]} is not as it should be; restore it from a copy")
         return arrays, words
 
     def _arrays(self, name: str) -> dict[str, np.ndarray]:
@@ -91,14 +128,14 @@ class Folder:
         try:
             with open(file, "rb") as opened, np.load(opened, allow_pickle=False) as saved:
                 arrays = {key: saved[key] for key in saved.files}
-        except (zipfile.BadZipFile, ValueError, EOFError, KeyError, OSError, TypeError, AttributeError) as error:
+        except Exception as error:  # a damaged archive raises whatever its bytes happen to ask for
             raise ValueError(
                 f"{file} is truncated or not a fedpact file ({error}); restore it from a copy, or start again elsewhere"
             ) from None
         if name == "state.npz":
             try:
                 found = json.loads(arrays["owner"].tobytes())["format"]
-            except (KeyError, ValueError, UnicodeDecodeError):
+            except (KeyError, ValueError, TypeError):
                 raise ValueError(f"{file} is no checkpoint of fedpact; choose another folder for save=") from None
             if found != FORMAT:
                 raise ValueError(f"{file} has format {found}; this fedpact reads format {FORMAT}")

@@ -20,13 +20,19 @@ from fedpact.protocol.messages import Reply
 CHUNK = 256  # rounds that one call can record
 
 
+class Cost(eqx.Module):
+    """What rounds cost, over all parties."""
+
+    exchanges: Any
+    bytes_up: Any
+    bytes_down: Any
+
+
 class Line(eqx.Module):
     """One line of the history, with what the round cost."""
 
     info: Info
-    exchanges: jax.Array
-    bytes_up: jax.Array
-    bytes_down: jax.Array
+    cost: Cost
 
 
 class Lines(eqx.Module):
@@ -59,8 +65,8 @@ def metered_round(algorithm: Algorithm, net: Any, server: Any, parties: Any) -> 
     """A round, and its line in the history."""
     counted = Metered(net)
     new_server, new_parties, info = algorithm.round(server, parties, counted)
-    cost = (jnp.asarray(x, jnp.int64) for x in (counted.exchanges, counted.bytes_up, counted.bytes_down))
-    return _typed(new_server), _typed(new_parties), _typed(Line(info, *cost))
+    cost = Cost(*(jnp.asarray(x, jnp.int64) for x in (counted.exchanges, counted.bytes_up, counted.bytes_down)))
+    return _typed(new_server), _typed(new_parties), _typed(Line(info, cost))
 
 
 def _typed(tree: Any) -> Any:
@@ -91,19 +97,20 @@ def chunk(algorithm: Algorithm, net: Any, server: Any, parties: Any, limit: jax.
 
 
 @partial(jax.jit, static_argnums=0)
-def fused(algorithm: Algorithm, net: Any, server: Any, parties: Any, limit: jax.Array) -> tuple[Any, Any, Any]:
+def fused(algorithm: Algorithm, net: Any, server: Any, parties: Any, limit: jax.Array) -> tuple[Any, Any, Any, Cost]:
     """All rounds in one program, without history: for sweeps, where it can be vectorised over starts."""
 
     def more(carry: Any) -> jax.Array:
-        server, _, done = carry
+        server, _, done, _ = carry
         return (done < limit) & _running(algorithm, server)
 
     def once(carry: Any) -> Any:
-        server, parties, done = carry
-        server, parties, _ = metered_round(algorithm, net, server, parties)
-        return server, parties, done + 1
+        server, parties, done, cost = carry
+        server, parties, line = metered_round(algorithm, net, server, parties)
+        return server, parties, done + 1, jax.tree.map(jnp.add, cost, line.cost)
 
-    return lax.while_loop(more, once, (server, parties, jnp.zeros((), int)))
+    none = Cost(*(jnp.zeros((), jnp.int64) for _ in range(3)))
+    return lax.while_loop(more, once, (server, parties, jnp.zeros((), int), none))
 
 
 @partial(jax.jit, static_argnums=0)

@@ -19,13 +19,15 @@ class History(Mapping[str, np.ndarray]):
     def empty(cls) -> "History":
         return cls({"round": np.zeros(0, int)})
 
-    def extended(self, lines: Any, count: int) -> "History":
-        """With the first `count` of these lines appended."""
+    def extended(self, lines: Any, count: int, rounds: int) -> "History":
+        """With the first `count` of these lines appended, after `rounds` rounds."""
         new = {name: np.asarray(leaf[:count]) for name, leaf in _named(lines)}
-        before = len(self)
-        new["round"] = np.arange(before + 1, before + count + 1)
-        if not before:
+        new["round"] = np.arange(rounds + 1, rounds + count + 1)
+        if not len(self):
             return History(new)
+        odd = sorted(set(self._columns) ^ set(new))
+        if odd:
+            raise ValueError(f"only a part of the run's history has {', '.join(odd)}; go on with the same disclose=")
         return History({name: np.concatenate([old, new[name]]) for name, old in self._columns.items()})
 
     @property

@@ -1,6 +1,7 @@
 """What a run hands back."""
 
 import dataclasses
+import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -81,8 +82,12 @@ class Result:
                 f"column {wanted!r} has the width {width}, which the parameters {shapes} do not fit ({error})"
             ) from None
 
-    def report(self, path: str | pathlib.Path) -> pathlib.Path:
+    def report(self, path: str | os.PathLike[str]) -> pathlib.Path:
         """Write one self-contained HTML page: certificate, and objective, violation and multipliers over the rounds."""
+        if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+            raise TypeError(f"report takes the path of the page to write, such as 'run.html', not {path!r}")
+        if pathlib.Path(path).is_dir():
+            raise ValueError(f"report({str(path)!r}): that is a folder; name the page to write in it, such as run.html")
         return write_page(
             pathlib.Path(path), str(self.problem), self.status, self.message, self.summary(), self.certificate, self.history,
             self.parties,

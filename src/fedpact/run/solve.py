@@ -12,18 +12,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedpact import __about__
-from fedpact.algorithms.prox_al import ProxAL
 from fedpact.certificate import Certificate, certify, conflicting
 from fedpact.engines.local import LocalNetwork
 from fedpact.federation.binding import Bound, bind
-from fedpact.federation.rows import Parties, split_rows
+from fedpact.federation.rows import Parties, checked_seed, split_rows
 from fedpact.federation.table import as_table
+from fedpact.federation.trials import not_finite
 from fedpact.precision import in_double, kept_programs
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Algorithm, Goal, Status
 from fedpact.protocol.options import check
 from fedpact.run import drivers
 from fedpact.run.checkpoint import Folder
+from fedpact.run.choice import automatic, title
 from fedpact.run.fingerprint import digest, digest_of_data
 from fedpact.run.history import History
 from fedpact.run.progress import ProgressLine
@@ -33,6 +34,7 @@ CALL_SECONDS = 0.2  # how long one call of the chunked driver should take: betwe
 SMALL = 1_000_000  # numbers: with less data than this, even the first call may do many rounds
 SAVE_SECONDS = 10.0  # between two saves of a running run
 CAUTION = 0.25  # methods aim at this part of the tolerance on constraints, whose violations add up in the parameters
+COSTS = ("exchanges", "bytes_up", "bytes_down")
 SHARPENINGS = 5  # how often a method is sent on with a stricter goal when the certificate does not confirm it
 
 Driver = Literal["chunked", "fused", "stepwise"]
@@ -59,7 +61,7 @@ def solve(
     """Solve a problem over parties and certify the answer.
 
     parties: from `fp.split_rows`. server: the server's own table, for constraints `.at_server()`.
-    algorithm: default `fp.ProxAL()`.
+    algorithm: default `fp.InteriorPoint()` up to 400 parameters, `fp.ProxAL(fp.LBFGS())` above; see `fp.explain`.
     tolerance: on stationarity, feasibility and complementarity (default 1e-4, in the units of the problem's own numbers).
     max_rounds: rounds of communication in all, those before a resume included (default 10,000).
     start: parameters to begin with (default: the model's own). seed: of everything random.
@@ -71,13 +73,16 @@ def solve(
 
     Ctrl-C ends the run with status "stopped"; what was reached is returned, and saved where `save` is given.
     """
-    if algorithm is None:
-        algorithm = ProxAL()
-    if not isinstance(algorithm, Algorithm):
+    if algorithm is not None and not isinstance(algorithm, Algorithm):
         raise TypeError(f"an algorithm is wanted, such as fp.ProxAL(), not {algorithm!r}")
     check("solve", "tolerance", tolerance, lambda x: x > 0, "a positive number; 1e-4 is the default")
     check("solve", "max_rounds", max_rounds, lambda x: x >= 1, "a positive whole number", whole=True)
     tolerance, max_rounds = float(tolerance), int(max_rounds)
+    for name, flag in (("progress", progress), ("disclose", disclose)):
+        if flag is not None and not isinstance(flag, bool):
+            raise TypeError(f"{name}={flag!r}: True, False, or None for the default")
+    if not isinstance(resume, bool):
+        raise TypeError(f"resume={resume!r}: True or False")
     if watch is not None and not callable(watch):
         raise TypeError(f"watch={watch!r}: a function of the history")
     if driver not in ("chunked", "fused", "stepwise"):
@@ -86,8 +91,11 @@ def solve(
         raise ValueError("resume=True needs save=, the folder of the run to go on with")
     parties = parties if isinstance(parties, Parties) else split_rows(parties)
     own = None if server is None else as_table(server)
+    seed = checked_seed(seed)
     bound = bind(problem, parties, own, start=start, seed=seed, disclose=disclose)
-    algorithm = algorithm.prepared(bound.start.size, len(bound.names), len(bound.compiled.party.pooled))
+    size = bound.start.size
+    algorithm = algorithm or automatic(size)
+    algorithm = algorithm.prepared(size, len(bound.names), len(bound.compiled.party.pooled))
     with kept_programs():
         run = _Run(bound, algorithm, tolerance, seed, driver)
         if save is not None:
@@ -98,6 +106,7 @@ def solve(
                 "data": digest_of_data(parties, own),
                 "start": digest(np.asarray(bound.start)),
                 "seed": seed,
+                "disclose": bound.oracles[0].discloses,
             }
             run.open(Folder(save), owner, resume)
         with ProgressLine(progress) as line:
@@ -127,6 +136,7 @@ class _Run:
         self.seconds = 0.0
         self.history = History.empty()
         self.rounds = 0
+        self.cost = drivers.Cost(0, 0, 0)
         self.sharpened = 0
         self.folder: Folder | None = None
         self.owner: dict[str, Any] = {}
@@ -140,6 +150,7 @@ class _Run:
         folder.check_room()
         self.folder, self.owner = folder, owner
         if not folder.holds_a_run:
+            folder.check_free()
             return
         before = folder.owner()
         for part, words in (
@@ -153,6 +164,11 @@ class _Run:
                 raise ValueError(
                     f"{folder.path} holds a run of {words}; choose another folder for save=, nothing was touched"
                 )
+        if before.get("disclose") != owner["disclose"]:
+            raise ValueError(
+                f"{folder.path} holds a run with disclose={before.get('disclose')}; give the same to go on with it, or choose "
+                "another folder for save=, nothing was touched"
+            )
         if not resume:
             raise ValueError(
                 f"{folder.path} holds {before['rounds']} rounds of this very run; go on with resume=True, or choose another "
@@ -161,6 +177,7 @@ class _Run:
         (self.server, self.parties), columns = folder.load_state((self.server, self.parties))
         self.history = History(columns)
         self.rounds, self.seconds = before["rounds"], before["seconds"]
+        self.cost = drivers.Cost(*(before.get(name, self.history.total(name)) for name in COSTS))
         self.sharpened = before["sharpened"]
         if before["tolerance"] != self.tolerance:
             self.server, self.sharpened = self.algorithm.aim(self.server, self.goal), 0
@@ -173,6 +190,7 @@ class _Run:
             "seconds": self.seconds,
             "tolerance": self.tolerance,
             "sharpened": self.sharpened,
+            **{name: getattr(self.cost, name) for name in COSTS},
         }
         self.folder.save_state((self.server, self.parties), dict(self.history), {**self.owner, **told})
         self.saved = time.monotonic()
@@ -212,24 +230,26 @@ class _Run:
     def advance(self, most: int) -> None:
         """One call of the driver."""
         began = time.perf_counter()
+        lines = None
         if self.driver == "stepwise":
-            server, parties, lines = drivers.step(self.algorithm, self.net, self.server, self.parties)
-            count, lines = 1, jax.tree.map(lambda leaf: np.asarray(leaf)[None], lines)
+            server, parties, line = drivers.step(self.algorithm, self.net, self.server, self.parties)
+            count, lines = 1, jax.tree.map(lambda leaf: np.asarray(leaf)[None], line)
+            cost = line.cost
         elif self.driver == "fused":
-            server, parties, count = drivers.fused(
-                self.algorithm, self.net, self.server, self.parties, jnp.asarray(most)
-            )
-            lines = None
+            call = drivers.fused(self.algorithm, self.net, self.server, self.parties, jnp.asarray(most))
+            server, parties, count, cost = call
         else:
             limit = min(most, drivers.CHUNK, self.rounds_per_call())
             call = drivers.chunk(self.algorithm, self.net, self.server, self.parties, jnp.asarray(limit))
             server, parties, count, written = call
             lines = written.read(int(count))  # waits for the call to end
+            cost = jax.tree.map(lambda column: column.sum(), lines.cost)
         count = int(count)  # the call has ended: from here on nothing can be lost
+        history = self.history if lines is None else self.history.extended(lines, count, self.rounds)
+        cost = jax.tree.map(lambda before, more: before + int(more), self.cost, cost)
         self.server, self.parties, self.certificate = server, parties, None
+        self.history, self.cost = history, cost
         self.rounds += count
-        if lines is not None:
-            self.history = self.history.extended(lines, count)
         self.seconds += time.perf_counter() - began
 
     def rounds_per_call(self) -> int:
@@ -239,7 +259,7 @@ class _Run:
         return max(1, int(CALL_SECONDS * self.rounds / max(self.seconds, 1e-6)))
 
     def told(self) -> str:
-        if not len(self.history):
+        if not len(self.history) or self.history["round"][-1] != self.rounds:
             return f"round {self.rounds}  {self.seconds:.1f} s"
         numbers = "  ".join(
             f"{name} {self.history.last(name):.3g}" for name in ("objective", "violation", "stationarity")
@@ -269,13 +289,13 @@ class _Run:
             certificate=certificate,
             history=self.history,
             rounds=self.rounds,
-            exchanges=self.history.total("exchanges") or self.rounds,
-            bytes_up=self.history.total("bytes_up"),
-            bytes_down=self.history.total("bytes_down"),
+            exchanges=self.cost.exchanges,
+            bytes_up=self.cost.bytes_up,
+            bytes_down=self.cost.bytes_down,
             seconds=self.seconds,
             compile_seconds=self.compile_seconds,
             tolerance=float(self.tolerance),
-            method=_method(self.algorithm),
+            method=title(self.algorithm),
             parties=self.bound.names,
             problem=problem,
         )
@@ -313,6 +333,11 @@ def _sentence(status: Status, certificate: Certificate, run: _Run) -> str:
     )
     if status == Status.converged:
         return f"every optimality condition holds to {run.tolerance:g} after {run.rounds} rounds"
+    if status == Status.diverged or not math.isfinite(certificate.stationarity + certificate.feasibility):
+        b = run.bound
+        culprit = not_finite(b.oracles, b.server, b.order, b.names, b.start)
+        if culprit is not None:
+            return f"{culprit} at the start; make it finite there, or begin elsewhere with start="
     if status == Status.max_rounds:
         return f"{run.rounds} rounds were allowed and done; {numbers}; more with max_rounds=, or save= and resume=True"
     if status == Status.diverged:
@@ -340,8 +365,3 @@ def _sentence(status: Status, certificate: Certificate, run: _Run) -> str:
 
 def _least(history: History) -> float:
     return float(np.min(history["violation"])) if len(history) else math.nan
-
-
-def _method(algorithm: Algorithm) -> str:
-    inner = getattr(algorithm, "inner", None)
-    return type(algorithm).__name__ + (f" with {type(inner).__name__}" if inner is not None else "")

@@ -14,13 +14,14 @@ from fedpact.federation.rows import Parties, split_rows
 from fedpact.precision import in_double
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Answer
+from fedpact.protocol.options import check
 from fedpact.run.checkpoint import Folder
 from fedpact.run.fingerprint import digest
 
 
 @dataclasses.dataclass(frozen=True)
 class Verification:
-    """`ok`: the certificate, measured again, holds to the run's tolerance. `certificate` has it in full."""
+    """`ok`: the certificate, measured again, holds to `tolerance`. `certificate` has it in full, `claimed` what was said."""
 
     ok: bool
     tolerance: float
@@ -48,13 +49,28 @@ class Verification:
 
 @in_double
 def verify(
-    folder: str | os.PathLike[str], problem: Problem, parties: Parties | Any, server: Any = None, params: Any = None
+    folder: str | os.PathLike[str],
+    problem: Problem,
+    parties: Parties | Any,
+    server: Any = None,
+    params: Any = None,
+    *,
+    tolerance: float | None = None,
 ) -> Verification:
     """Recompute the certificate of a run saved in `folder` from the parties' data.
 
-    Nothing but the saved parameters and multipliers is taken from the folder. params: a tree of the parameters' shape, for
-    problems without a model. Raises where the folder holds a run of another problem or of other parties.
+    Read from the folder: the parameters and multipliers (answer.npz); the tolerance that the run claims, the numbers that it
+    claims, its parties' names and its problem's digest (run.json). All that is measured comes from `problem` and `parties`.
+    params: a tree of the parameters' shape, for problems without a model.
+    tolerance: to which the certificate must hold; default: the run's own claim, which whoever wrote the folder chose.
+    Raises where the folder holds a run of another problem or of other parties.
     """
+    if not isinstance(problem, Problem):
+        raise TypeError(f"a problem is made by fp.minimize(...), not {type(problem).__name__}")
+    if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
+        raise TypeError(f"fp.verify takes the folder of a run, as it was given as save=, not {folder!r}")
+    if tolerance is not None:
+        check("verify", "tolerance", tolerance, lambda x: x > 0, "a positive number, or None for the run's own")
     arrays, words = Folder(folder).load_answer()
     if words.get("problem") != digest(problem):
         raise ValueError(f"{folder} holds a run of another problem than the one given")
@@ -63,10 +79,17 @@ def verify(
         raise ValueError(
             f"the run was over {', '.join(words['parties'])}; these parties are {', '.join(parties.names)}"
         )
+    guessed = problem.model is None and params is None
     start = params if problem.model is None else None
-    if start is None and problem.model is None:
-        start = np.zeros_like(arrays["w"])
-    bound = bind(problem, parties, server, start=start)
+    try:
+        bound = bind(problem, parties, server, start=np.zeros_like(arrays["w"]) if guessed else start)
+    except ValueError as error:
+        if not guessed:
+            raise
+        raise ValueError(
+            f"the problem has no model, so the parameters were taken for a plain vector, and then {error}; give "
+            "fp.verify(..., params=...), a tree of the parameters' shape such as result.params"
+        ) from None
     expected = {
         "w": (bound.shape.size,),
         "party_multipliers": (len(bound.names), len(bound.compiled.party.constraints)),
@@ -81,4 +104,5 @@ def verify(
     multipliers = net.scattered(jnp.asarray(arrays["party_multipliers"]))
     certificate = certify(bound, net, multipliers, Answer(w, held, pooled, jnp.asarray(0.0)))
     claimed = {name: float(words[name]) for name in ("stationarity", "feasibility", "complementarity", "objective")}
-    return Verification(certificate.holds(float(words["tolerance"])), float(words["tolerance"]), certificate, claimed)
+    asked = float(words["tolerance"] if tolerance is None else tolerance)
+    return Verification(certificate.holds(asked), asked, certificate, claimed)

@@ -1,0 +1,130 @@
+"""Functions are tried at the starting point: do they treat each row by itself, and are they finite where they are read?"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedpact.federation.buckets import arrays
+from fedpact.federation.rows import Parties, title
+from fedpact.problem.expressions import Mean, Value
+from fedpact.problem.losses import Loss
+from fedpact.problem.oracle import Oracle, Program
+
+TRIED = 64  # rows of a padded party that functions are tried on
+KEPT = 256  # programs that are remembered
+_row_wise: set[Program] = set()  # programs that were tried and found to treat each row by itself
+
+
+def check_row_wise(
+    program: Program, parties: Parties, order: tuple[tuple[int, ...], ...], columns: tuple[str, ...], start: np.ndarray
+) -> None:
+    """Where a party is padded to its bucket's size, the padding must not change what a function gives on its rows."""
+    sizes = parties.sizes
+    short = [i for bucket in order for i in bucket if sizes[i] < max(sizes[j] for j in bucket)]
+    if not short or program in _row_wise:
+        return
+    name = parties.names[short[0]]
+    count = min(sizes[short[0]], TRIED)
+    some = arrays(parties[name].take(np.linspace(0, sizes[short[0]] - 1, count).astype(int)), columns)
+    longer = {c: np.concatenate([a, np.repeat(a[:1], count, axis=0)]) for c, a in some.items()}
+    away = start + 0.1 * (1 + np.abs(start)) * np.cos(1.0 + np.arange(start.size))  # at zero much goes unnoticed
+    for atom in {atom.function: atom for atom, _ in program.atoms if _unknown(atom)}.values():
+        tried = jax.jit(lambda w, rows, atom=atom: atom.function(program.shape.unravel(w), rows))
+        for w in (start, away):
+            alone, among = np.asarray(tried(w, some)), np.asarray(tried(w, longer))[:count]
+            size = np.abs(alone[np.isfinite(alone)]).max(initial=0.0)
+            if not np.allclose(among, alone, rtol=1e-6, atol=1e-9 * size, equal_nan=True):
+                raise ValueError(
+                    f"{atom} gives rows of {title(name)} other numbers when more rows stand beside them, but fp.mean takes "
+                    "a function that treats each row by itself; write one that looks across rows as fp.value(fn)"
+                )
+    if len(_row_wise) >= KEPT:
+        _row_wise.clear()
+    _row_wise.add(program)
+
+
+def guarded(oracles: tuple[Oracle, ...], titles: Sequence[Sequence[str]], start: jax.Array) -> tuple[Oracle, ...]:
+    """The same oracles; means whose functions are not finite on rows that their masks leave out do not read those."""
+    program = oracles[0].program
+    if not any(_may_spoil(atom) for atom, _ in program.atoms):
+        return oracles
+    flags = [False] * len(program.atoms)
+    for oracle, names in zip(oracles, titles, strict=True):
+        spoilt, empty = (np.asarray(x) for x in _spoilt(oracle, start))
+        for party, place in np.argwhere(spoilt):
+            flags[place] = True
+            if empty[party, place]:
+                raise ValueError(
+                    f"{program.atoms[place][0]} has no finite value or slope on rows of {names[party]}, none of which its "
+                    "mask selects; make the function finite there by jnp.where, or leave that party out"
+                )
+    if any(flags):
+        program = dataclasses.replace(program, guarded=tuple(flags))
+        oracles = tuple(dataclasses.replace(oracle, program=program) for oracle in oracles)
+    return oracles
+
+
+def guarded_server(oracle: Oracle, start: jax.Array) -> Oracle:
+    if not any(_may_spoil(atom) for atom, _ in oracle.program.atoms):
+        return oracle
+    (alone,) = guarded((jax.tree.map(lambda leaf: leaf[None], oracle),), [["the server"]], start)
+    return dataclasses.replace(oracle, program=alone.program)
+
+
+@jax.jit
+def _spoilt(oracles: Oracle, start: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Per party and atom: whether rows of weight 0 have no finite value or slope, and whether there are only such rows."""
+
+    def of(own: Oracle) -> tuple[jax.Array, jax.Array]:
+        spoilt, empty, line = [], [], 0
+        for atom, _ in own.program.atoms:
+            left_out = own.weights[line] == 0 if isinstance(atom, Mean) else jnp.zeros(1, bool)
+            line += isinstance(atom, Mean)
+            empty.append(jnp.all(left_out))
+            if not _may_spoil(atom):
+                spoilt.append(jnp.zeros((), bool))
+                continue
+
+            def per_row(w: jax.Array, atom: Any = atom) -> jax.Array:
+                return jnp.asarray(atom.function(own.program.shape.unravel(w), own.rows), w.dtype)
+
+            given, pull = jax.vjp(per_row, start)
+            (slope,) = pull(left_out.astype(given.dtype))
+            spoilt.append(~(jnp.all(jnp.isfinite(given) | ~left_out) & jnp.all(jnp.isfinite(slope))))
+        return jnp.stack(spoilt), jnp.stack(empty)
+
+    return jax.vmap(of)(oracles)
+
+
+def not_finite(
+    oracles: tuple[Oracle, ...], server: Oracle, order: tuple[tuple[int, ...], ...], names: Sequence[str], w: jax.Array
+) -> str | None:
+    """Which function has no finite value or slope at w, and where, in words; None where all have."""
+    holders = [(own, [title(names[i]) for i in bucket]) for own, bucket in zip(oracles, order, strict=True)]
+    holders.append((jax.tree.map(lambda leaf: leaf[None], server), ["the server"]))
+    for own, titles in holders:
+        values, slopes = (np.asarray(x) for x in jax.vmap(_slopes, in_axes=(0, None))(own, w))
+        for party, place in np.argwhere(~(np.isfinite(values) & np.isfinite(slopes).all(-1))):
+            what = "slope" if np.isfinite(values[party, place]) else "value"
+            return f"{own.program.atoms[place][0]} has no finite {what} at {titles[party]}"
+    return None
+
+
+def _slopes(own: Oracle, w: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def atoms(w: jax.Array) -> jax.Array:
+        return own.program.evaluate(w, own.rows, own.weights)
+
+    return atoms(w), jax.jacrev(atoms)(w)
+
+
+def _unknown(atom: Mean | Value) -> bool:
+    """Whether it is a mean of a function that may do anything."""
+    return isinstance(atom, Mean) and not (isinstance(atom.function, Loss) and atom.function.known)
+
+
+def _may_spoil(atom: Mean | Value) -> bool:
+    return isinstance(atom, Mean) and atom.where is not None and _unknown(atom)
