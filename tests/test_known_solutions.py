@@ -194,3 +194,37 @@ def test_a_cap_on_rounds_is_kept_and_said(method: str) -> None:
     assert result.rounds == len(result.history) == 3
     assert "3 rounds" in result.message
     assert not result.converged
+
+
+# a box of the regulariser takes part in a conflict
+
+
+@four
+@pytest.mark.parametrize("scope", ["party", "pooled"])
+def test_a_limit_outside_the_box_is_infeasible(method: str, scope: str) -> None:
+    table = fp.Table(a=np.arange(4.0))
+    first = fp.value(lambda w, rows: w[0])
+    limit = (first.pooled() if scope == "pooled" else first) >= 2.0
+    bowl = fp.value(lambda w, rows: (w[0] - 3.0) ** 2)
+    problem = fp.minimize(bowl, [limit.named("far")], fp.box(0.0, 1.0))
+    result = fp.solve(problem, fp.split_rows(table, parties=2), METHODS[method], start=np.zeros(1), max_rounds=400)
+    assert result.status == "infeasible", result.message
+    assert "'far'" in result.message
+
+
+@four
+def test_a_limit_that_nothing_changes_is_infeasible(method: str) -> None:
+    parties = fp.split_rows(fp.Table(a=np.arange(4.0)), parties=2)
+    stuck = (fp.value(lambda w, rows: 3.0 + 0.0 * w[0]) <= 1.0).named("stuck")
+    problem = fp.minimize(fp.value(lambda w, rows: (w[0] - 3.0) ** 2), [stuck])
+    result = fp.solve(problem, parties, METHODS[method], start=np.zeros(1), max_rounds=400)
+    assert result.status == "infeasible", result.message
+
+
+def test_the_printed_rule_minds_pooled_multipliers() -> None:
+    parties = fp.split_rows(fp.Table(a=np.arange(4.0)), parties=2)
+    steep = fp.value(lambda w, rows: 1e4 * (w[0] - 3.0) ** 2)
+    problem = fp.minimize(steep, [fp.value(lambda w, rows: w[0]).pooled() <= 1.0])
+    method = fp.CentralProxAL.as_printed()
+    result = fp.solve(problem, parties, method, start=np.zeros(1), tolerance=1e-3, max_rounds=2000)
+    assert result.converged, result.message
