@@ -210,6 +210,7 @@ def test_a_limit_outside_the_box_is_infeasible(method: str, scope: str) -> None:
     result = fp.solve(problem, fp.split_rows(table, parties=2), METHODS[method], start=np.zeros(1), max_rounds=400)
     assert result.status == "infeasible", result.message
     assert "'far'" in result.message
+    assert "the box of the regulariser" in result.message
 
 
 @four

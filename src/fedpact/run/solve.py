@@ -352,9 +352,13 @@ def _sentence(status: Status, certificate: Certificate, run: _Run) -> str:
             f"{r.name!r} ({r.values[r.worst]:.3g} at {r.holders[r.worst]}, wanted {r.bound})"
             for r, _ in conflicting(certificate)[:4]
         ]
+        h, w = run.bound.regularizer, run.answer.w
+        if bool(jnp.any((w <= h.lower) | (w >= h.upper))):
+            pulls.append("the box of the regulariser")
         radius = float(run.answer.empty_radius)
+        where = f"within {radius:.1e} of here " if radius < 1e12 else ""
         return (
-            f"no parameters within {radius:.1e} of here meet all constraints; these pull against each other: "
+            f"no parameters {where}meet all constraints; these pull against each other: "
             f"{' and '.join(pulls)}; the least violation found is {_least(run.history):.3g}. Relax a bound, pool it, or drop it"
         )
     if certificate.holds(run.tolerance):
