@@ -7,10 +7,10 @@ import subprocess
 
 import jax
 
-from benchmarks import against_slsqp, cold_start, overhead, scaling
+from benchmarks import against_slsqp, cold_start, crossing, overhead, scaling
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "benchmarks.md"
-PARTS = {"slsqp": against_slsqp, "overhead": overhead, "scaling": scaling, "cold": cold_start}
+PARTS = {"slsqp": against_slsqp, "crossing": crossing, "overhead": overhead, "scaling": scaling, "cold": cold_start}
 
 
 def machine() -> str:

@@ -424,6 +424,14 @@ def solved(problem: fp.Problem, tables: list[fp.Table], d: int, **options: Any) 
     return fp.solve(problem, fp.split_rows(tables), fp.InteriorPoint(), **given)
 
 
+def test_a_start_without_a_slope_is_named() -> None:
+    """‖w‖ has none at zero."""
+    far = (fp.value(lambda w, rows: jnp.linalg.norm(w)) <= 1.0).named("norm")
+    result = solved(fp.minimize(fp.mean(bowl), [far]), quadratics(0, 1, 2), 2)
+    assert result.status == "diverged", result.message
+    assert "at the start" in result.message
+
+
 def test_a_slope_without_a_floor_diverges() -> None:
     tables = [t.with_columns(Q=np.zeros((1, 2, 2))) for t in quadratics(0, 1, 2)]
     result = solved(fp.minimize(fp.mean(bowl)), tables, 2, max_rounds=500)

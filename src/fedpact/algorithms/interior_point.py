@@ -381,7 +381,8 @@ class InteriorPoint(Algorithm[Server]):
         stationarity = h.distance(point, sums.gradient + sums.pull)
         done = (stationarity <= server.goal.stationarity) & (largest.distance <= server.goal.feasibility)
         empty_radius, empty = _emptiness(server, sums, largest, point, h)
-        lost = first & ~jnp.isfinite(sums.objective) | (jnp.max(jnp.abs(point)) > server.reach)
+        sound = jnp.isfinite(sums.objective + jnp.sum(sums.gradient + sums.fixed + sums.barrier) + jnp.sum(hessian))
+        lost = first & ~sound | (jnp.max(jnp.abs(point)) > server.reach)
 
         # is it better than where the step began?
         objective, model = sums.objective + h.bend(point), server.model
@@ -391,7 +392,7 @@ class InteriorPoint(Algorithm[Server]):
         slope = jnp.minimum(tilt + sums.slope(rho), 0.0)
         enough = after <= before + ARMIJO * slope + ROUNDING * (1.0 + jnp.abs(before))
         trusted = ~enough & (server.credit > 0) & (objective + sums.lifted < model.objective)
-        better = first | (jnp.isfinite(after) & (enough | trusted))
+        better = first | (sound & (enough | trusted))
 
         def onward() -> tuple[Any, ...]:
             kappa = self._next_kappa(server, sums)
