@@ -23,13 +23,13 @@ from fedpact.report.words import in_bytes
 INTERIOR_UP_TO = (
     400  # parameters; above, factoring a Hessian takes longer than L-BFGS's many rounds (docs/benchmarks.md)
 )
-# rounds to 1e-6 on the problems of `fedpact reproduce rounds`, fewest and most; L-BFGS and ADMM to 1e-3
+# rounds to 1e-6 on the problems of `fedpact reproduce rounds`, least median and worst; L-BFGS and ADMM to 1e-3
 ROUNDS: dict[type, tuple[int, int]] = {
-    InteriorPoint: (7, 30),
-    Newton: (23, 75),
-    CentralProxAL: (23, 75),
-    LBFGS: (35, 210),
-    ADMM: (25, 450),
+    InteriorPoint: (8, 37),
+    Newton: (24, 68),
+    CentralProxAL: (24, 68),
+    LBFGS: (37, 231),
+    ADMM: (28, 487),
 }
 
 
