@@ -24,7 +24,8 @@ def check_row_wise(
 ) -> None:
     """Where a party is padded to its bucket's size, the padding must not change what a function gives on its rows."""
     sizes = parties.sizes
-    short = [i for bucket in order for i in bucket if sizes[i] < max(sizes[j] for j in bucket)]
+    room = [max(sizes[i] for i in bucket) for bucket in order]
+    short = [i for most, bucket in zip(room, order, strict=True) for i in bucket if sizes[i] < most]
     if not short or program in _row_wise:
         return
     name = parties.names[short[0]]
