@@ -229,3 +229,8 @@ def test_the_printed_rule_minds_pooled_multipliers() -> None:
     method = fp.CentralProxAL.as_printed()
     result = fp.solve(problem, parties, method, start=np.zeros(1), tolerance=1e-3, max_rounds=2000)
     assert result.converged, result.message
+
+
+def test_the_central_method_checks_its_penalty() -> None:
+    with pytest.raises(ValueError, match=r"CentralProxAL\(beta=None\)"):
+        fp.CentralProxAL(beta=None)  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ from fedpact.algorithms.tolerances import Geometric, InverseSquare, Tolerances
 from fedpact.problem.oracle import Oracle
 from fedpact.protocol.algorithm import Algorithm, Answer, Goal
 from fedpact.protocol.network import Network, PartyStates
+from fedpact.protocol.options import check
 
 
 class CentralProxAL(Algorithm[Server]):
@@ -31,7 +32,8 @@ class CentralProxAL(Algorithm[Server]):
     stop: Literal["measured", "printed"] = "measured"
 
     def __check_init__(self) -> None:
-        _ = self._outer  # checks the options
+        check("CentralProxAL", "beta", self.beta, lambda x: x > 0, "beta must be > 0; it is the penalty β")
+        _ = self._outer  # checks the other options
 
     @classmethod
     def as_printed(cls, beta: float = 300.0, s: float = 0.001) -> "CentralProxAL":
