@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from fedpact import datasets
@@ -331,7 +330,7 @@ class _Trials:
         settings: dict[str, Any] = {"server": server, "tolerance": contender.tolerance, "progress": False}
         for trial, point in enumerate(points[: contender.trials]):
             line.say(f"{title}: {contender.name} at {contender.tolerance:g}, trial {trial + 1}", now=True)
-            start = {"w": jnp.asarray(point)}
+            start = {"w": point}
             run = solve(problem, parties, contender.method, start=start, max_rounds=contender.cap, **settings)
             self.results.append(run)
             exact = {**settings, "tolerance": CENTRAL_TOLERANCE}
