@@ -69,7 +69,7 @@ class Case:
     def pooled(self) -> bool:
         return any(c.scope == "pooled" for c in self.problem.constraints)
 
-    def solve(self, method: fp.Algorithm, tolerance: float, **options: Any) -> fp.Result:
+    def solve(self, method: fp.Algorithm | None, tolerance: float, **options: Any) -> fp.Result:
         return fp.solve(
             self.problem, self.parties, method, server=self.server, start=self.start, tolerance=tolerance, **options
         )

@@ -4,7 +4,7 @@ import pathlib
 
 import numpy as np
 import pytest
-from problems import CASES
+from problems import CASES, Case
 from typer.testing import CliRunner
 
 import fedpact as fp
@@ -24,7 +24,7 @@ def wide(size: int) -> tuple[fp.Problem, fp.Parties]:
 
 
 def test_small_problems_take_the_interior_point_method() -> None:
-    assert CASE.solve(None, 1e-6).method == "InteriorPoint"  # type: ignore[arg-type]
+    assert CASE.solve(None, 1e-6).method == "InteriorPoint"
     told = fp.explain(*wide(INTERIOR_UP_TO))
     assert (told.method, told.size, told.parties) == ("InteriorPoint", INTERIOR_UP_TO, 2)
     assert "Hessian" in str(told)
@@ -38,9 +38,9 @@ def test_large_ones_take_limited_memory() -> None:
 
 @pytest.mark.parametrize("case", [CASE, POOLED], ids=["local", "pooled"])
 @pytest.mark.parametrize("method", [fp.InteriorPoint(), fp.ProxAL(fp.Newton()), fp.ProxAL(fp.ADMM())], ids=str)
-def test_the_bytes_explained_are_those_sent(case: fp.Problem, method: fp.Algorithm) -> None:
-    told = fp.explain(case.problem, case.parties, method, server=case.server)  # type: ignore[attr-defined]
-    history = case.solve(method, 1e-3, max_rounds=3).history  # type: ignore[attr-defined]
+def test_the_bytes_explained_are_those_sent(case: Case, method: fp.Algorithm) -> None:
+    told = fp.explain(case.problem, case.parties, method, server=case.server)
+    history = case.solve(method, 1e-3, max_rounds=3).history
     assert history["bytes_up"].min() == told.bytes_up * told.parties
     assert history["bytes_down"].min() == told.bytes_down * told.parties
     assert told.reason == "as you asked"

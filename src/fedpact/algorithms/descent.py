@@ -16,6 +16,7 @@ from fedpact.problem.regularizers import FlatRegularizer
 
 ARMIJO = 1e-4
 ROUNDING = 1e-12  # relative noise in a function value, below which a decrease cannot be seen
+SINGULAR = 1e-14  # of the largest eigenvalue: an eigenvalue this small is rounding
 SHORTEST = 1e-9  # a step this short means that float64 shows no descent any more
 
 
@@ -83,6 +84,30 @@ def newton_target(
         return w + direction, gradient @ direction
     target = composite_minimiser(w, gradient, positive_shift(hessian), h)
     return target, gradient @ (target - w) + h.bend(target) - h.bend(w)
+
+
+def within(radius: jax.Array, w: jax.Array, gradient: jax.Array, hessian: jax.Array, h: FlatRegularizer) -> jax.Array:
+    """Where the model is least within a ball around w: (H + λI)Δw = −g with the λ that makes Δw as long as the radius.
+
+    With bends of h, on the way to where the model is least.
+    """
+    if h.bent != "none":
+        target, _ = newton_target(w, gradient, hessian, h)
+        part = radius / jnp.maximum(jnp.linalg.norm(target - w), jnp.finfo(w.dtype).tiny)
+        return jnp.where(part >= 1.0, target, w + part * (target - w))
+    values, vectors = jnp.linalg.eigh(hessian)
+    turned = gradient @ vectors
+    low = jnp.maximum(-values[0], 0.0) + SINGULAR * jnp.abs(values[-1])
+    high = low + jnp.linalg.norm(gradient) / radius
+
+    def halve(_: int, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        low, high = bounds
+        middle = jnp.sqrt(low * high)
+        long = jnp.linalg.norm(turned / (values + middle)) > radius
+        return jnp.where(long, middle, low), jnp.where(long, high, middle)
+
+    _, shift = lax.fori_loop(0, 40, halve, (low, high))
+    return newton_target(w, gradient, hessian + shift * jnp.eye(w.size), h)[0]
 
 
 def _factor(hessian: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -33,7 +33,7 @@ from fedpact.algorithms.merit import Merit, ServerMerit, normal_distance, update
 from fedpact.algorithms.tolerances import Geometric, InverseSquare, Tolerances
 from fedpact.problem.oracle import Oracle, SlackOracle
 from fedpact.problem.regularizers import FlatRegularizer
-from fedpact.protocol.algorithm import Algorithm, Answer, Goal, Info, Status
+from fedpact.protocol.algorithm import Algorithm, Answer, Goal, Info, Status, Told
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.network import Network, PartyStates
 from fedpact.protocol.options import check
@@ -64,13 +64,6 @@ class Maxima(eqx.Module):
     distance: jax.Array  # Definition 1's second number for this party
     violation: jax.Array
     change: jax.Array  # ‖μ⁺ − μ‖∞, for (11)
-
-
-class Told(eqx.Module):
-    """What a party discloses for the report: its constraints and multipliers at the point."""
-
-    constraints: jax.Array
-    multipliers: jax.Array
 
 
 # states

@@ -79,7 +79,7 @@ class Column:
     def __eq__(self, bound: Any) -> Mask:  # type: ignore[override]  # comparison builds a mask, as in numpy
         return self._compare("==", bound)
 
-    def __ne__(self, bound: Any) -> Mask:  # type: ignore[override]
+    def __ne__(self, bound: Any) -> Mask:  # type: ignore[override]  # builds a mask too
         return self._compare("!=", bound)
 
     def __lt__(self, bound: Any) -> Mask:

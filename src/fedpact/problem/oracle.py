@@ -294,7 +294,7 @@ def compile_problem(problem: Problem, shape: Shape, parties: int) -> Compiled:
         at_server = "server" in mine
         return Program(
             atoms=tuple(order),  # type: ignore[arg-type]  # absolute values have been opened
-            held=tuple(digests[atom.function] for atom, _ in order),  # type: ignore[union-attr]
+            held=tuple(digests[atom.function] for atom, _ in order),  # type: ignore[union-attr]  # as above
             objective=linear([problem.objective], constant=at_server, averaged=True),
             constraints=linear(constraints, constant=True, averaged=False),
             pooled=linear(sides["pooled"], constant=at_server, averaged=True),

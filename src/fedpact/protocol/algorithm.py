@@ -49,6 +49,13 @@ class Info(eqx.Module):
     stationarity: jax.Array
 
 
+class Told(eqx.Module):
+    """What a party discloses for the report: its constraints and multipliers at the point just evaluated."""
+
+    constraints: jax.Array
+    multipliers: jax.Array
+
+
 class Algorithm(eqx.Module, Generic[Server]):
     """A method. `init` and `round` talk to parties through `net` alone."""
 
