@@ -223,7 +223,7 @@ def plane_cases() -> list[Case]:
     return [
         *(planes(f"{seed}", plane_tables(seed)) for seed in (0, 2, 24)),
         planes("the same twice", shared_planes(3), unique=False),
-        planes("narrow bands", plane_tables(4, 1e-3)),
+        *(planes(f"narrow bands {seed}", plane_tables(seed, 1e-3)) for seed in (4, 12)),
     ]
 
 
@@ -383,18 +383,11 @@ def held(case: Case, party: np.ndarray, server: np.ndarray, pooled: np.ndarray) 
     return every if case.unique else every.sum(keepdims=True)
 
 
-# steps are cut short again and again there, see docs/interior_point.md
-SLOW = ("ovals, 97", "planes, 24", "planes, narrow bands")
-slow = pytest.mark.xfail(reason="cut steps are not followed by whole ones", strict=True)
-
-
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, id=case.name, marks=[slow] if case.name in SLOW else []) for case in CASES]
-)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_solution_is_found_in_few_rounds(case: Case) -> None:
     best = case.optimum
-    # where multipliers are in the tens, violations of 1e-8 show in the objective
-    tolerance = 1e-10 if "thin lens" in case.name else TOLERANCE
+    # where multipliers are in the tens, violations of 1e-10 show in the objective
+    tolerance = 1e-11 if "thin lens" in case.name else TOLERANCE
     result = case.solve(fp.InteriorPoint(), tolerance, max_rounds=60)
     assert result.status == "converged", result.message
     certificate = result.certificate
@@ -460,7 +453,7 @@ def test_ovals_apart_are_called_infeasible() -> None:
     assert "'oval'" in result.message
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [*range(6), 9, 12])
 def test_a_concave_objective_in_ovals_ends_certified(seed: int) -> None:
     tables = [t.with_columns(Q=-t["Q"]) for t in oval_tables(seed)]
     result = solved(OVALS, tables, 4, max_rounds=200)
@@ -536,7 +529,7 @@ def test_the_server_sees_sums_and_maxima_only() -> None:
     assert not any(count in shape for shape in shapes for count in (parties, constraints))
     assert set(shapes) <= {(), (d,), (d * (d + 1) // 2,), (own,), (own, d)}  # `own` is the pooled constraint
     assert all(leaf.shape == () for leaf in jax.tree.leaves(reply.max))
-    assert sum(np.prod(shape, dtype=int) for shape in shapes) == d * (d + 1) // 2 + 5 * d + 16 + own * (1 + d)
+    assert sum(np.prod(shape, dtype=int) for shape in shapes) == d * (d + 1) // 2 + 5 * d + 17 + own * (1 + d)
     told = [leaf.shape for leaf in jax.tree.leaves(heard.calls)]
     assert not any(count in shape for shape in told for count in (parties, constraints))
 

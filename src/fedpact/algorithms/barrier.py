@@ -16,6 +16,7 @@ from fedpact.problem.oracle import Oracle, Values, derivatives
 
 REGULARIZATION = 1e-7  # δ
 FRACTION = 0.995  # a multiplier may lose this part of itself in a round
+HALF = 0.5  # a slack that Newton's step would make negative keeps this part of itself, or what is left to κ/μ
 WIDEST = 1e10  # s μ stays within this factor of κ
 TINY = 1e-300  # in place of a zero that is divided by
 
@@ -25,8 +26,10 @@ TINY = 1e-300  # in place of a zero that is divided by
 class Call(eqx.Module):
     """From the server, every round."""
 
-    point: jax.Array  # the trial, w + Δw
+    point: jax.Array  # the trial
     direction: jax.Array  # Δw
+    length: jax.Array  # the trial is w + length·Δw
+    closing: jax.Array  # θ: the part of c + s that the step is to close
     kappa: jax.Array
     rho: jax.Array
     nu: jax.Array  # multipliers of the pooled constraints at the trial, which weigh their curvature
@@ -36,7 +39,7 @@ class Call(eqx.Module):
 
 
 class Wall(eqx.Module):
-    """ψ in two parts, so that the server may still choose ρ: −κ log s, and c + s, with s = max(−c, θ)."""
+    """What constraints add to the merit, in two parts so that the server may still choose ρ: −κ Σ log s and Σ|c + s|."""
 
     barrier: jax.Array
     gap: jax.Array
@@ -51,16 +54,16 @@ class Sums(eqx.Module):
     objective: jax.Array
     gradient: jax.Array  # ∇f
     pull: jax.Array  # Jᵀμ, of active constraints
-    fixed: jax.Array  # Jᵀ(μ + Wc)
-    barrier: jax.Array  # JᵀW/μ: the part of the right-hand side that κ multiplies
+    fixed: jax.Array  # Jᵀ(μ − Ws), JᵀW/μ and JᵀW(c + s): with factors 1, κ and θ the right-hand side
+    barrier: jax.Array
+    gap: jax.Array
     hessian: jax.Array  # A, upper triangle
     height: jax.Array  # μᵀc and ‖μ‖₁, of active constraints: is there a feasible point at all?
     weight: jax.Array
-    before: "Wall"  # Σ ψ(c) where the step began, its slope along the step, and Σ ψ(c) at the trial
-    slope: "Wall"
-    after: "Wall"
+    before: Wall  # where the step began, its slope along the step, and at the trial
+    slope: Wall
+    after: Wall
     lifted: jax.Array  # by how much the augmented Lagrangian's terms have grown on the way
-    ascent: jax.Array  # Σ ψ'(c)∇c where the step began
     products: jax.Array  # Σ s μ, over this many inequalities
     rows: jax.Array
     pooled: jax.Array
@@ -72,6 +75,7 @@ class Maxima(eqx.Module):
     violation: jax.Array
     multiplier: jax.Array  # |μ| and |μ + Δμ|, which ρ has to exceed
     full: jax.Array
+    blocked: jax.Array  # −Δs/s: a step longer than its inverse leaves the region where s > 0
 
 
 # a holder's part
@@ -107,20 +111,19 @@ class Ahead(eqx.Module):
     s: jax.Array
     mu: jax.Array
     full: jax.Array  # μ + Δμ
+    room: jax.Array  # Δs, and Δs/s
+    relative: jax.Array
 
 
-def walls(held: Barrier, equality: np.ndarray, call: Call) -> tuple[Wall, Wall, jax.Array]:
-    """Σ ψ(c), its slope along the step, and its gradient."""
-    c, along = held.c, held.jacobian @ call.direction
-    least = jnp.maximum(call.kappa / jnp.maximum(call.rho, TINY), TINY)  # the room at which the barrier ends
-    s = jnp.maximum(-c, least)
-    inside = -c > least
-    logs = jnp.where(equality, 0.0, -call.kappa * jnp.log(s))
-    falls = jnp.where(equality | ~inside, 0.0, call.kappa / s)
-    gaps = jnp.where(equality, jnp.abs(c), c + s)
-    rises = jnp.where(equality, jnp.sign(c), jnp.where(inside, 0.0, 1.0))
-    ascent = (falls + call.rho * rises) @ held.jacobian
-    return Wall(jnp.sum(logs), jnp.sum(gaps)), Wall(falls @ along, rises @ along), ascent
+def wall(s: jax.Array, c: jax.Array, equality: np.ndarray, kappa: jax.Array) -> Wall:
+    logs = jnp.where(equality, 0.0, -kappa * jnp.log(jnp.where(equality, 1.0, s)))
+    return Wall(jnp.sum(logs), jnp.sum(jnp.abs(c + s)))
+
+
+def tilt(held: Barrier, ahead: Ahead, call: Call) -> Wall:
+    """The slope of the wall along the step."""
+    gaps = jnp.sign(held.c + held.s) * (held.jacobian @ call.direction + ahead.room)
+    return Wall(-call.kappa * jnp.sum(ahead.relative), jnp.sum(gaps))
 
 
 def augmented(c: jax.Array, mu: jax.Array, equality: np.ndarray, rho: jax.Array) -> jax.Array:
@@ -130,15 +133,18 @@ def augmented(c: jax.Array, mu: jax.Array, equality: np.ndarray, rho: jax.Array)
 
 
 def go(held: Barrier, equality: np.ndarray, call: Call) -> Ahead:
-    """The holder's own part of Newton's step, kept positive by itself: s at least on the central path at κ/μ."""
+    """The holder's own part of Newton's step, kept positive by itself."""
     inverse, kappa = held.inverse(equality), call.kappa
-    change = held.weights(equality) * (held.c + kappa * inverse + held.jacobian @ call.direction)
+    wanted = call.closing * (held.c + held.s) - held.s + kappa * inverse
+    change = held.weights(equality) * (wanted + held.jacobian @ call.direction)
     room = (kappa - held.s * held.mu - held.s * change) * inverse
-    full = held.mu + change
-    mu = jnp.where(equality, full, jnp.maximum(full, (1.0 - FRACTION) * held.mu))
-    on_path = kappa / jnp.where(equality, 1.0, mu)
-    s = jnp.where(equality, 0.0, jnp.maximum(held.s + room, jnp.minimum(on_path, held.s)))
-    return Ahead(jnp.where(call.moving, s, held.s), jnp.where(call.moving, mu, held.mu), full)
+    moved = held.mu + call.length * change
+    mu = jnp.where(equality, moved, jnp.maximum(moved, (1.0 - FRACTION) * held.mu))
+    least = jnp.minimum(kappa / jnp.where(equality, 1.0, mu), HALF * held.s)
+    s = jnp.where(equality, 0.0, jnp.maximum(held.s + call.length * room, least))
+    relative = jnp.where(equality, 0.0, room / jnp.where(equality, 1.0, held.s))
+    s, mu = jnp.where(call.moving, s, held.s), jnp.where(call.moving, mu, held.mu)
+    return Ahead(s, mu, held.mu + change, room, relative)
 
 
 def settle(ahead: Ahead, equality: np.ndarray, c: jax.Array, jacobian: jax.Array, call: Call) -> Barrier:
@@ -176,24 +182,28 @@ def stiffness(there: Barrier, equality: np.ndarray) -> jax.Array:
 def summed(here: Barrier, ahead: Ahead, there: Barrier, equality: np.ndarray, call: Call) -> dict[str, Any]:
     """What constraints add to the sums, whoever holds them."""
     weights = there.weights(equality)
-    before, slope, ascent = walls(here, equality, call)
     now, then = (augmented(c, ahead.full, equality, call.rho) for c in (there.c, here.c))
     return {
         "pull": there.active @ there.jacobian,
-        "fixed": (there.mu + weights * there.c) @ there.jacobian,
+        "fixed": (there.mu - weights * there.s) @ there.jacobian,
         "barrier": (weights * there.inverse(equality)) @ there.jacobian,
+        "gap": (weights * (there.c + there.s)) @ there.jacobian,
         "height": there.active @ there.c,
         "weight": jnp.sum(jnp.abs(there.active)),
-        "before": before,
-        "slope": slope,
-        "after": walls(there, equality, call)[0],
+        "before": wall(here.s, here.c, equality, call.kappa),
+        "slope": tilt(here, ahead, call),
+        "after": wall(there.s, there.c, equality, call.kappa),
         "lifted": jnp.sum(now - then),
-        "ascent": ascent,
         "products": there.s @ there.mu,
         "rows": jnp.asarray(np.sum(~equality), there.c.dtype),
     }
 
 
 def maxima(ahead: Ahead, there: Barrier, equality: np.ndarray) -> Maxima:
-    largest = (jnp.max(jnp.abs(mu), initial=0.0) for mu in (there.mu, ahead.full))
-    return Maxima(normal_distance(there.active, there.c, equality), violation(there.c, equality), *largest)
+    return Maxima(
+        distance=normal_distance(there.active, there.c, equality),
+        violation=violation(there.c, equality),
+        multiplier=jnp.max(jnp.abs(there.mu), initial=0.0),
+        full=jnp.max(jnp.abs(ahead.full), initial=0.0),
+        blocked=jnp.max(-ahead.relative, initial=0.0),
+    )

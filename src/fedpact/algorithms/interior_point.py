@@ -5,27 +5,28 @@
 Newton's step on the optimality conditions with s_i μ_i = κ reduces to one d x d system that is a sum over parties. With
 W_i = diag(1/(s_i/μ_i + δ)), or 1/δ for an equality:
 
-    A   = Σ_i ∇²f_i + Σ_m μ_im ∇²c_im + J_iᵀ W_i J_i,         A Δw = −Σ_i ∇f_i + J_iᵀ(μ_i + W_i (c_i + κ/μ_i))
-    at the party:   Δμ_i = W_i (c_i + κ/μ_i + J_i Δw),        Δs_i = (κ − s_i μ_i − s_i Δμ_i)/μ_i
+    A   = Σ_i ∇²f_i + Σ_m μ_im ∇²c_im + J_iᵀ W_i J_i
+    A Δw = −Σ_i ∇f_i + J_iᵀ(μ_i − W_i s_i + κ W_i/μ_i + θ W_i (c_i + s_i))
+    at the party:   Δμ_i = W_i (θ(c_i + s_i) − s_i + κ/μ_i + J_i Δw),        Δs_i = (κ − s_i μ_i − s_i Δμ_i)/μ_i
 
     symbol   here                 meaning
     s, μ     Barrier.s, .mu       slacks and multipliers, which stay with their holder
     κ        Server.kappa         what every product s μ is driven to
     δ        barrier.py           1e-7 max(1, ‖∇c‖²): bounds W, which would else drown the curvature of f in rounding
-    ρ        Server.rho           the slope at which the merit function's barrier ends
+    ρ        Server.rho           the weight of c + s in the merit function
+    θ        Step.closing         the part of c + s that a step closes: 1, less in a small ball
 
-One exchange per round. The step to the boundary, a minimum over parties that would cost a second exchange, is not needed:
-w moves by the whole step, and each party keeps its own s and μ positive. That is sound because the merit function
+One exchange per round: w moves by the whole step, and each party keeps its own s and μ positive. What is tried is judged by
 
-    Φ(w) = f(w) + h(w) + Σ ψ(c(w)),     ψ(c) = −κ log(−c), and on with slope ρ from where that slope is reached
+    Φ = f(w) + h(w) − κ Σ log s + ρ Σ|c(w) + s|
 
-is a function of w alone, defined everywhere. A trial that does not lower it is taken back and the next one is nearer: the
-model is minimised within a ball, at the server. h enters exactly, by proximal Newton steps, so that zeros of an l1 term are
-zeros.
+and taken back when it is not lower. With its sums every holder says where along the step a slack would have ended, so a
+step that left the region is tried again up to its edge, as in a textbook, but only when it has failed; Δs and Δμ shrink with
+it. Any other failure, or a model that is not convex, is answered by a smaller ball around w, in which the model is minimised
+at the server. h enters exactly, by proximal Newton steps, so that zeros of an l1 term are zeros.
 """
 
 import dataclasses
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -61,9 +62,11 @@ SPEED = 1.3  # κ falls at least to this power of the mean product
 LEAST = 1e-16  # κ
 ARMIJO = 1e-4
 ROUNDING = 1e-12  # relative noise in the merit
-PATIENCE = 1  # rejected trials in a row, before the model is replaced by one of the merit itself
 CREDIT = 20  # steps that may be taken because they lower the augmented Lagrangian, though not the merit
-NARROWEST = 1e-8  # a ball this small, relative to 1 + ‖w‖, means that float64 shows no descent any more
+EDGE = 0.995  # of the way to where a slack ends
+INWARD = 0.8  # of a ball's radius may go into closing c + s
+UNFIT = 0.01  # κ is held up at this times the square of the violation
+NARROWEST = 1e-10  # a step this short, relative to 1 + ‖w‖, means that float64 shows no descent any more
 FARTHEST = 1e8  # iterates this large, relative to the start, mean that the objective has no minimum
 EMPTY = 1e3  # declare infeasibility when no feasible point lies within this many times 1 + ‖w‖
 WIDER = 4.0  # the ball grows by this after an accepted step
@@ -80,18 +83,28 @@ class PartyState(eqx.Module):
 
 
 class Model(eqx.Module):
-    """What the server knows at w: the objective, and the quadratic model of Φ that Newton's step minimises."""
+    """What the server knows at w: the objective, and the quadratic model that Newton's step minimises."""
 
     objective: jax.Array
     slope: jax.Array  # ∇f
-    gradient: jax.Array
+    gradient: jax.Array  # without the part that θ multiplies, and that part
+    gap: jax.Array
     hessian: jax.Array
+    convex: jax.Array
+
+
+class Step(eqx.Module):
+    """Where to go from w."""
+
+    direction: jax.Array  # Δw
+    length: jax.Array  # the trial is w + length·Δw
+    closing: jax.Array  # θ
+    radius: jax.Array  # of the ball that Δw is in
 
 
 class Server(eqx.Module):
     w: jax.Array
-    target: jax.Array  # w + Δw
-    radius: jax.Array  # of the ball around w that the target is in
+    step: Step
     model: Model
     kappa: jax.Array
     rho: jax.Array
@@ -104,7 +117,6 @@ class Server(eqx.Module):
     empty_radius: jax.Array
     reach: jax.Array
     k: jax.Array
-    rejected: jax.Array  # trials in a row
     credit: jax.Array  # steps that may still be taken for the augmented Lagrangian's sake
     goal: Goal
     status: jax.Array
@@ -112,7 +124,7 @@ class Server(eqx.Module):
 
 class RoundInfo(Info):
     kappa: jax.Array
-    radius: jax.Array
+    length: jax.Array  # of Δw
     accepted: jax.Array
     told: Told | None
     server_multipliers: jax.Array
@@ -120,7 +132,7 @@ class RoundInfo(Info):
 
 
 class InteriorPoint(Algorithm[Server]):
-    """The primal-dual interior-point method, for up to a few hundred parameters: d(d+1)/2 + 5d + 16 numbers up per party.
+    """The primal-dual interior-point method, for up to a few hundred parameters: d(d+1)/2 + 5d + 17 numbers up per party.
 
     mu: the multipliers' first value (> 0, default 0.1).
     centering: κ is at most this part (between 0 and 1, default 0.1) of the mean product s μ, and falls faster near the end.
@@ -160,12 +172,11 @@ class InteriorPoint(Algorithm[Server]):
         _, parties = net.exchange(self.join, None, w)
         own = Barrier.fresh(net.server.equality, w.size, self.mu)
         pooled = Barrier.fresh(net.server.pooled_equality, w.size, self.mu)
-        nothing, endless = jnp.asarray(0.0), jnp.asarray(jnp.inf)
+        nothing, endless, flat = jnp.asarray(0.0), jnp.asarray(jnp.inf), jnp.zeros_like(w)
         server = Server(
             w=w,
-            target=w,
-            radius=endless,
-            model=Model(endless, jnp.zeros_like(w), jnp.zeros_like(w), jnp.zeros((w.size, w.size))),
+            step=_whole_step(flat),
+            model=Model(endless, flat, flat, flat, jnp.zeros((w.size, w.size)), jnp.asarray(True)),
             kappa=nothing,
             rho=nothing,
             accepted=jnp.asarray(True),
@@ -177,7 +188,6 @@ class InteriorPoint(Algorithm[Server]):
             empty_radius=nothing,
             reach=FARTHEST * (1.0 + jnp.max(jnp.abs(w))),
             k=jnp.zeros((), int),
-            rejected=jnp.zeros((), int),
             credit=jnp.asarray(CREDIT),
             goal=goal,
             status=jnp.asarray(int(Status.running)),
@@ -185,11 +195,21 @@ class InteriorPoint(Algorithm[Server]):
         return server, parties
 
     def round(self, server: Server, parties: PartyStates, net: Network) -> tuple[Server, PartyStates, RoundInfo]:
-        h, first, point = net.regularizer, server.k == 0, server.target
+        h, first, step = net.regularizer, server.k == 0, server.step
         own, pooled = (choose(server.accepted, *reversed(side)) for side in (server.own, server.pooled))
-        direction, equality = point - server.w, net.server.pooled_equality
-        near = server.goal.feasibility
-        call = Call(point, direction, server.kappa, server.rho, pooled.mu, ~first, server.accepted, near)
+        equality, point = net.server.pooled_equality, server.w + step.length * step.direction
+        call = Call(
+            point=point,
+            direction=step.direction,
+            length=step.length,
+            closing=step.closing,
+            kappa=server.kappa,
+            rho=server.rho,
+            nu=pooled.mu,
+            moving=~first,
+            accepted=server.accepted,
+            near=server.goal.feasibility,
+        )
         ahead = go(pooled, equality, call)
         call = eqx.tree_at(lambda x: x.nu, call, ahead.mu)
 
@@ -204,42 +224,38 @@ class InteriorPoint(Algorithm[Server]):
         stationarity = h.distance(point, sums.gradient + sums.pull)
         done = (stationarity <= server.goal.stationarity) & (largest.distance <= server.goal.feasibility)
         empty_radius, empty = _emptiness(server, sums, largest, point, h)
-        sound = jnp.isfinite(sums.objective + jnp.sum(sums.gradient + sums.fixed + sums.barrier) + jnp.sum(hessian))
+        sound = jnp.isfinite(
+            sums.objective + jnp.sum(sums.gradient + sums.fixed + sums.barrier + sums.gap) + jnp.sum(hessian)
+        )
         lost = first & ~sound | (jnp.max(jnp.abs(point)) > server.reach)
 
         # is it better than where the step began?
         objective, model = sums.objective + h.bend(point), server.model
         rho = jnp.maximum(server.rho, 2.0 * largest.full)
         before, after = model.objective + sums.before(rho), objective + sums.after(rho)
-        tilt = model.slope @ direction + h.bend(point) - h.bend(server.w)
-        slope = jnp.minimum(tilt + sums.slope(rho), 0.0)
+        tilt = step.length * model.slope @ step.direction + h.bend(point) - h.bend(server.w)
+        slope = jnp.minimum(tilt + step.length * sums.slope(rho), 0.0)
         enough = after <= before + ARMIJO * slope + ROUNDING * (1.0 + jnp.abs(before))
         trusted = ~enough & (server.credit > 0) & (objective + sums.lifted < model.objective)
         better = first | (sound & (enough | trusted))
 
-        def onward() -> tuple[Any, ...]:
-            kappa = self._next_kappa(server, sums)
+        def onward() -> tuple[jax.Array, Step, Model, jax.Array, jax.Array]:
+            kappa = self._next_kappa(server, sums, largest.violation)
             gradient = sums.gradient + sums.fixed + kappa * sums.barrier
-            target, _ = newton_target(point, gradient, hessian, h)
-            radius = WIDER * server.radius
-            far = jnp.linalg.norm(target - point) > radius
-            target = lax.cond(far, lambda: within(radius, point, gradient, hessian, h), lambda: target)
-            radius = jnp.where(far, radius, jnp.inf)
+            convex = jnp.isfinite(jnp.linalg.cholesky(hessian)[-1, -1])
+            fresh = Model(objective, sums.gradient, gradient, sums.gap, hessian, convex)
             less = jnp.maximum(0.5 * rho, 2.0 * largest.multiplier)
-            return point, target, radius, Model(objective, sums.gradient, gradient, hessian), kappa, less
+            return point, _newton_step(point, fresh, WIDER * step.radius, h), fresh, kappa, less
 
-        def back() -> tuple[Any, ...]:
+        def back() -> tuple[jax.Array, Step, Model, jax.Array, jax.Array]:
             rise = after - before - slope
             factor = jnp.clip(-0.5 * slope / jnp.where(rise > 0, rise, jnp.inf), 0.1, 0.5)
-            radius = jnp.where(jnp.isfinite(after), factor, 0.1) * jnp.linalg.norm(direction)
-            # at last, steps that the merit's own gradient makes downhill
-            gradient = jnp.where(server.rejected < PATIENCE, model.gradient, model.slope + sums.ascent)
-            target = within(radius, server.w, gradient, model.hessian, h)
-            return server.w, target, radius, model, server.kappa, rho
+            factor = jnp.where(jnp.isfinite(after), factor, 0.1)
+            return server.w, _nearer(server, factor, largest.blocked, h), model, server.kappa, rho
 
-        w, target, radius, model, kappa, weight = lax.cond(better, onward, back)
-        short = jnp.linalg.norm(target - w) < NARROWEST * (1.0 + jnp.linalg.norm(server.w))
-        stuck = ~better & short & (server.rejected > PATIENCE)
+        w, step, model, kappa, weight = lax.cond(better, onward, back)
+        short = step.length * jnp.linalg.norm(step.direction) < NARROWEST * (1.0 + jnp.linalg.norm(server.w))
+        stuck = ~better & short
         status = jnp.where(stuck, Status.stalled, Status.running)
         status = jnp.where(lost, Status.diverged, jnp.where(empty, Status.infeasible, status))
         keep = better | done
@@ -248,7 +264,7 @@ class InteriorPoint(Algorithm[Server]):
             violation=largest.violation,
             stationarity=stationarity,
             kappa=server.kappa,
-            radius=server.radius,
+            length=server.step.length,
             accepted=better,
             told=reply.each,
             server_multipliers=own_there.active,
@@ -256,8 +272,7 @@ class InteriorPoint(Algorithm[Server]):
         )
         server = Server(
             w=w,
-            target=target,
-            radius=radius,
+            step=step,
             model=model,
             kappa=kappa,
             rho=weight,
@@ -270,17 +285,20 @@ class InteriorPoint(Algorithm[Server]):
             empty_radius=empty_radius,
             reach=server.reach,
             k=server.k + 1,
-            rejected=jnp.where(better, 0, server.rejected + 1),
             credit=server.credit - jnp.where(better & trusted, 1, 0),
             goal=server.goal,
             status=jnp.where(done, Status.converged, status),
         )
         return server, parties, info
 
-    def _next_kappa(self, server: Server, sums: Sums) -> jax.Array:
-        """A part of the mean product, superlinearly less near the end; never far below what the goal needs."""
+    def _next_kappa(self, server: Server, sums: Sums, violation: jax.Array) -> jax.Array:
+        """A part of the mean product, superlinearly less near the end; never far below what the goal needs.
+
+        Where constraints are still broken it does not run ahead of w.
+        """
         mean = sums.products / jnp.maximum(sums.rows, 1.0)
         kappa = jnp.minimum(self.centering * mean, mean**SPEED)
+        kappa = jnp.maximum(kappa, jnp.minimum(UNFIT * jnp.minimum(violation, 1.0) ** 2, server.kappa))
         return jnp.maximum(kappa, jnp.maximum(0.01 * server.goal.feasibility**2, LEAST))
 
     # status and answers
@@ -294,6 +312,52 @@ class InteriorPoint(Algorithm[Server]):
 
     def aim(self, server: Server, goal: Goal) -> Server:
         return eqx.tree_at(lambda s: (s.goal, s.status), server, (goal, jnp.asarray(int(Status.running))))
+
+
+def _whole_step(direction: jax.Array) -> Step:
+    one = jnp.asarray(1.0)
+    return Step(direction, one, one, jnp.asarray(jnp.inf))
+
+
+def _newton_step(w: jax.Array, model: Model, radius: jax.Array, h: FlatRegularizer) -> Step:
+    """To the model's minimum, if that is within the ball."""
+    target, _ = newton_target(w, model.gradient + model.gap, _lifted(model), h)
+    whole = _whole_step(target - w)
+    if h.bent != "none":
+        return whole
+    far = jnp.linalg.norm(target - w) > radius
+    return lax.cond(far, lambda: _step_within(radius, w, model, h), lambda: whole)
+
+
+def _nearer(server: Server, factor: jax.Array, blocked: jax.Array, h: FlatRegularizer) -> Step:
+    """After a trial that was no better: the same step up to the edge of the region, or another in a smaller ball."""
+    step, model = server.step, server.model
+    edge = EDGE / jnp.maximum(blocked, TINY)
+    outside = edge < step.length
+    length = jnp.where(outside, jnp.maximum(edge, 0.1 * step.length), factor * step.length)
+    line = eqx.tree_at(lambda s: s.length, step, length)
+    if h.bent != "none":
+        return line
+    radius = factor * step.length * jnp.linalg.norm(step.direction)
+    return lax.cond(outside & model.convex, lambda: line, lambda: _step_within(radius, server.w, model, h))
+
+
+def _step_within(radius: jax.Array, w: jax.Array, model: Model, h: FlatRegularizer) -> Step:
+    """To where the model is least in a ball; when c + s could not be closed within it, only a part of it is asked for."""
+    inward = newton_target(w, model.gap, _lifted(model), h)[0] - w
+    closing = jnp.minimum(INWARD * radius / jnp.maximum(jnp.linalg.norm(inward), TINY), 1.0)
+    target = within(radius, w, model.gradient + closing * model.gap, model.hessian, h)
+    return Step(target - w, jnp.asarray(1.0), closing, radius)
+
+
+def _lifted(model: Model) -> jax.Array:
+    """A; where it is not positive definite, shifted until its lowest eigenvalue is as far above zero as it was below."""
+
+    def lift() -> jax.Array:
+        lowest = jnp.linalg.eigvalsh(model.hessian)[0]
+        return model.hessian + 2.0 * jnp.maximum(-lowest, 0.0) * jnp.eye(model.gap.size)
+
+    return lax.cond(model.convex, lambda: model.hessian, lift)
 
 
 def _whole(
