@@ -58,7 +58,7 @@ def measure() -> str:
         bound = bind(problem, fp.split_rows(table, parties=N))
         net, method = LocalNetwork.of(bound), Bare()
         goal = Goal(jnp.asarray(0.0), jnp.asarray(0.0))
-        server, parties = drivers.begin(method, net, bound.start, goal, jnp.zeros(2, jnp.uint32))
+        server, parties = drivers.begin(method, net, bound.start, goal, 0)
 
         def chunked() -> None:
             s, p = server, parties

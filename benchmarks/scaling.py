@@ -39,7 +39,7 @@ def measure() -> str:
             for inner in (fp.LBFGS(), fp.Newton()):
                 method = fp.ProxAL(inner).prepared(D, n, 0)
                 goal = Goal(jnp.asarray(1e-30), jnp.asarray(1e-30))
-                server, states = drivers.begin(method, net, bound.start, goal, jnp.zeros(2, jnp.uint32))
+                server, states = drivers.begin(method, net, bound.start, goal, 0)
                 times = []
                 for _ in range(3):
                     began = time.perf_counter()

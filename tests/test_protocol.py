@@ -190,7 +190,7 @@ def test_only_named_steps_leave_the_server(net: LocalNetwork, name: str) -> None
     goal = Goal(jnp.asarray(1e-6), jnp.asarray(1e-6))
 
     def two_rounds(net: LocalNetwork) -> Any:
-        server, parties = method.init(Guard(net, steps), jnp.zeros(3), goal, jax.random.key_data(jax.random.key(0)))
+        server, parties = method.init(Guard(net, steps), jnp.zeros(3), goal, 0)
         return method.round(server, parties, Guard(net, steps))
 
     jax.eval_shape(two_rounds, net)
@@ -317,7 +317,7 @@ def test_a_round_is_traced_once(method: fp.ProxAL) -> None:
     net = LocalNetwork.of(bound)
     chosen = method.prepared(3, 2, 1)
     goal = Goal(jnp.asarray(1e-30), jnp.asarray(1e-30))
-    server, states = drivers.begin(chosen, net, bound.start, goal, jax.random.key_data(jax.random.key(0)))
+    server, states = drivers.begin(chosen, net, bound.start, goal, 0)
     once = calls_in(lambda: jax.eval_shape(lambda *x: drivers.metered_round(chosen, *x), net, server, states))
     assert once > 0
     assert calls_in(lambda: drivers.chunk(chosen, net, server, states, jnp.asarray(50))) == once

@@ -27,7 +27,7 @@ class LocalNetwork(eqx.Module):
 
     @classmethod
     def of(cls, bound: Bound) -> "LocalNetwork":
-        places = jax.device_put(np.argsort(np.concatenate(bound.order), kind="stable"))
+        places: Any = np.argsort(np.concatenate(bound.order), kind="stable")
         return cls(bound.oracles, bound.server, bound.regularizer, places, len(bound.names))
 
     def exchange(self, step: Step, parties: PartyStates, message: Any) -> tuple[Reply, PartyStates]:

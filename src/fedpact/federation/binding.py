@@ -69,7 +69,7 @@ def bind(
     if disclose is None:
         disclose = len(parties) * max(1, len(compiled.party.constraints)) <= DISCLOSED
     order = buckets([h.table.rows for h in holders], exact=whole)
-    w = shape.ravel(params)
+    w: Any = shape.ravel(params)
     check_row_wise(compiled.party, parties, order, columns, w)
     oracles = tuple(
         stacked(
@@ -78,11 +78,11 @@ def bind(
         for bucket in order
     )
     at_server = _server_oracle(problem, compiled.server, own, params, columns, holders[0])
-    start_at = jax.device_put(w)
-    oracles = guarded(oracles, [[holders[i].title for i in bucket] for bucket in order], start_at)
-    at_server = guarded_server(at_server, start_at)
+    oracles = guarded(oracles, [[holders[i].title for i in bucket] for bucket in order], w)
+    at_server = guarded_server(at_server, w)
     compiled = dataclasses.replace(compiled, party=oracles[0].program, server=at_server.program)
-    return Bound(oracles, at_server, problem.regularizer.flat(params), start_at, order, parties.names, compiled)
+    bound = Bound(oracles, at_server, problem.regularizer.flat(params), w, order, parties.names, compiled)
+    return jax.device_put(bound)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -351,7 +351,8 @@ def _weights(compiled: Compiled, holders: list[_Holder]) -> list[np.ndarray]:
 def _server_oracle(
     problem: Problem, program: Program, own: Table | None, params: Any, shared: tuple[str, ...], party: _Holder
 ) -> Oracle:
-    weights, rows = np.zeros((0, 1)), {}
+    weights: Any = np.zeros((0, 1))
+    rows: Any = {}
     if own is not None and program.atoms:
         holder = _Holder("the server", own)
         _check_columns(tuple(name for name in shared if name in own.columns), [party, holder])
@@ -372,5 +373,5 @@ def _server_oracle(
             with _blaming(str(atom), None):
                 _, given = _traced(atom, held, program.shape, (), ())
             _check_number(atom, given, 0)
-    rows, weights, index = jax.device_put((rows, weights, np.asarray(-1)))
+    index: Any = np.asarray(-1)
     return Oracle(rows, weights, index, program)

@@ -1,8 +1,8 @@
 """Parties of like size share a bucket, so that unequal parties run vectorised without waste worth naming."""
 
 from collections.abc import Iterable
+from typing import Any
 
-import jax
 import numpy as np
 
 from fedpact.federation.table import Table
@@ -54,14 +54,14 @@ def stacked(
     places: tuple[int, ...],
     disclose: bool,
 ) -> Oracle:
-    """Oracles of one bucket with a leading party axis; short tables repeat their first row, with weight zero."""
+    """Oracles of one bucket with a leading party axis, on numpy; short tables repeat their first row, with weight zero."""
     room = max(table.rows for table in tables)
 
     def fill(array: np.ndarray) -> np.ndarray:
         return np.concatenate([array, np.repeat(array[:1], room - len(array), axis=0)])
 
     columns_of = [arrays(table, columns) for table in tables]
-    rows = {name: np.stack([fill(mine[name]) for mine in columns_of]) for name in columns}
-    lines = np.stack([np.pad(w, ((0, 0), (0, room - w.shape[1]))) for w in weights])
-    rows, lines, index = jax.device_put((rows, lines, np.asarray(places)))
+    rows: Any = {name: np.stack([fill(mine[name]) for mine in columns_of]) for name in columns}
+    lines: Any = np.stack([np.pad(w, ((0, 0), (0, room - w.shape[1]))) for w in weights])
+    index: Any = np.asarray(places)
     return Oracle(rows, lines, index, program, disclose)

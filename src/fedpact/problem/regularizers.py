@@ -48,7 +48,7 @@ class Regularizer:
         return self
 
     def flat(self, params: Any) -> "FlatRegularizer":
-        """The same regulariser on the flat vector of these parameters."""
+        """The same regulariser on the flat vector of these parameters, in numpy."""
         size = sum(np.size(leaf) for leaf in jax.tree.leaves(params))
         ridge, l1 = np.zeros(size), np.zeros(size)
         lower, upper = np.full(size, -math.inf), np.full(size, math.inf)
@@ -72,8 +72,15 @@ class Regularizer:
             bent = "groups"
         elif l1.any() or np.isfinite(lower).any() or np.isfinite(upper).any():
             bent = "coordinates"
-        ridge, l1, lower, upper, group, weight = jax.device_put((ridge, l1, lower, upper, group, np.asarray(weight)))
-        return FlatRegularizer(ridge, l1, lower, upper, group, weight, groups, bent)
+        flat: Any = {
+            "ridge": ridge,
+            "l1": l1,
+            "lower": lower,
+            "upper": upper,
+            "group": group,
+            "weight": np.asarray(weight),
+        }
+        return FlatRegularizer(**flat, groups=groups, bent=bent)
 
 
 class FlatRegularizer(eqx.Module):

@@ -48,7 +48,7 @@ def settings(trials: int, names: Sequence[str], sizes: Sequence[int]) -> Iterato
     for name in names:
         if name == "lcqp":
             for n in (n for n in sizes if n <= 10):
-                for d in (100, 300):
+                for d in (100, 300, 500):
                     instance, problem, parties, server = lcqp_federation(d, n)
                     yield "lcqp", (f"lcqp d={d}", n, problem, parties, server, list(instance.w0[:trials]))
             continue

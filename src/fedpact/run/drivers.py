@@ -96,6 +96,18 @@ def chunk(algorithm: Algorithm, net: Any, server: Any, parties: Any, limit: jax.
     return lax.while_loop(more, once, (server, parties, jnp.zeros((), int), lines))
 
 
+_compiled: set[Any] = set()
+
+
+def compile_chunk(algorithm: Algorithm, *state: Any) -> None:
+    """Compile `chunk` by a call of no rounds, once in a process for each method and kind of data."""
+    leaves, tree = jax.tree.flatten(state)
+    kind = algorithm, tree, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+    if kind not in _compiled:
+        chunk(algorithm, *state, np.asarray(0))
+        _compiled.add(kind)
+
+
 @partial(jax.jit, static_argnums=0)
 def fused(algorithm: Algorithm, net: Any, server: Any, parties: Any, limit: jax.Array) -> tuple[Any, Any, Any, Cost]:
     """All rounds in one program, without history: for sweeps, where it can be vectorised over starts."""
@@ -120,9 +132,9 @@ def step(algorithm: Algorithm, net: Any, server: Any, parties: Any) -> tuple[Any
 
 
 @partial(jax.jit, static_argnums=0)
-def begin(algorithm: Algorithm, net: Any, w: jax.Array, goal: Any, key: jax.Array) -> tuple[Any, Any]:
+def begin(algorithm: Algorithm, net: Any, w: jax.Array, goal: Any, seed: Any) -> tuple[Any, Any]:
     """The state before the first round."""
-    return _typed(algorithm.init(net, w, goal, key))
+    return _typed(algorithm.init(net, w, goal, jax.random.key_data(jax.random.key(seed))))
 
 
 @partial(jax.jit, static_argnums=0)

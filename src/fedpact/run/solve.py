@@ -127,11 +127,11 @@ class _Run:
     def __post_init__(self) -> None:
         began = time.perf_counter()
         self.net = LocalNetwork.of(self.bound)
-        self.goal = Goal(jnp.asarray(float(self.tolerance)), jnp.asarray(CAUTION * self.tolerance))
-        key = jax.random.key_data(jax.random.key(self.seed))
-        self.server, self.parties = drivers.begin(self.algorithm, self.net, self.bound.start, self.goal, key)
-        if self.driver == "chunked":  # a call of no rounds compiles
-            drivers.chunk(self.algorithm, self.net, self.server, self.parties, jnp.asarray(0))
+        within: Any = (np.asarray(self.tolerance), np.asarray(CAUTION * self.tolerance))
+        self.goal = Goal(*within)
+        self.server, self.parties = drivers.begin(self.algorithm, self.net, self.bound.start, self.goal, self.seed)
+        if self.driver == "chunked":
+            drivers.compile_chunk(self.algorithm, self.net, self.server, self.parties)
         self.compile_seconds = time.perf_counter() - began
         self.seconds = 0.0
         self.history = History.empty()
@@ -236,11 +236,11 @@ class _Run:
             count, lines = 1, jax.tree.map(lambda leaf: np.asarray(leaf)[None], line)
             cost = line.cost
         elif self.driver == "fused":
-            call = drivers.fused(self.algorithm, self.net, self.server, self.parties, jnp.asarray(most))
+            call = drivers.fused(self.algorithm, self.net, self.server, self.parties, np.asarray(most))
             server, parties, count, cost = call
         else:
             limit = min(most, drivers.CHUNK, self.rounds_per_call())
-            call = drivers.chunk(self.algorithm, self.net, self.server, self.parties, jnp.asarray(limit))
+            call = drivers.chunk(self.algorithm, self.net, self.server, self.parties, np.asarray(limit))
             server, parties, count, written = call
             lines = written.read(int(count))  # waits for the call to end
             cost = jax.tree.map(lambda column: column.sum(), lines.cost)
