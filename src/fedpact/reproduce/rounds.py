@@ -32,14 +32,16 @@ from fedpact.run.solve import solve
 Setting = tuple[str, int, Problem, Parties, Table | None, Sequence[Any]]  # data, n, problem, parties, server, starts
 CAP = 3000  # rounds
 
-Contender = tuple[str, Algorithm, float]  # name, method, tolerance
-INTERIOR: tuple[Contender, ...] = tuple(("interior point", InteriorPoint(), to) for to in (1e-3, 1e-6, 1e-8))
-NEWTON: tuple[Contender, ...] = tuple(("ProxAL, Newton", ProxAL(Newton()), to) for to in (1e-3, 1e-6))
-LIMITED: Contender = ("ProxAL, L-BFGS", ProxAL(LBFGS()), 1e-3)
+Contender = tuple[str, Algorithm, float, int | None]  # name, method, tolerance, starts if not all
+INTERIOR: tuple[Contender, ...] = tuple(("interior point", InteriorPoint(), to, None) for to in (1e-3, 1e-6, 1e-8))
+NEWTON: tuple[Contender, ...] = tuple(("ProxAL, Newton", ProxAL(Newton()), to, None) for to in (1e-3, 1e-6))
+LIMITED: Contender = ("ProxAL, L-BFGS", ProxAL(LBFGS()), 1e-3, None)
+SPLIT: Contender = ("ProxAL, ADMM", ProxAL(ADMM()), 1e-3, None)
+PRINTED: Contender = ("ProxAL as printed", ProxAL.as_printed(), 1e-3, 1)  # thousands of rounds
 CONTENDERS: dict[str, tuple[Contender, ...]] = {
-    "np": (*INTERIOR, *NEWTON, LIMITED, ("ProxAL, ADMM", ProxAL(ADMM()), 1e-3)),
+    "np": (*INTERIOR, *NEWTON, LIMITED, SPLIT, PRINTED),
     "adult-b": (*INTERIOR, *NEWTON, LIMITED),
-    "lcqp": (*INTERIOR, ("ProxAL, Newton", ProxAL(Newton(), beta=100.0), 1e-6)),
+    "lcqp": (*INTERIOR, ("ProxAL, Newton", ProxAL(Newton(), beta=100.0), 1e-6, None)),
 }
 
 
@@ -75,9 +77,9 @@ def rounds(
     rows = Rows("rounds", out)
     with ProgressLine(progress) as line:
         for kind, (data, n, problem, parties, server, points) in settings(trials, names, sizes):
-            for name, method, tolerance in CONTENDERS[kind]:
+            for name, method, tolerance, most in CONTENDERS[kind]:
                 results = []
-                for trial, start in enumerate(points):
+                for trial, start in enumerate(points[:most]):
                     line.say(f"{data} n={n}: {name} at {tolerance:g}, trial {trial + 1}", now=True)
                     given: dict[str, Any] = {"server": server, "start": start, "tolerance": tolerance}
                     results.append(solve(problem, parties, method, max_rounds=CAP, progress=False, **given))

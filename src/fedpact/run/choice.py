@@ -25,7 +25,7 @@ INTERIOR_UP_TO = (
 )
 # rounds to 1e-6 on the problems of `fedpact reproduce rounds`, least median and worst; L-BFGS and ADMM to 1e-3
 ROUNDS: dict[type, tuple[int, int]] = {
-    InteriorPoint: (8, 37),
+    InteriorPoint: (8, 48),
     Newton: (24, 68),
     CentralProxAL: (24, 68),
     LBFGS: (37, 231),
