@@ -539,3 +539,33 @@ def test_a_party_tells_what_it_agreed_to(disclose: bool | None) -> None:
     _, reply = overheard(disclose).replies
     assert [leaf.shape for leaf in jax.tree.leaves(reply.each)] == [(5, 3), (5, 3)]
     assert not any(5 in leaf.shape or 3 in leaf.shape for leaf in jax.tree.leaves((reply.sum, reply.max)))
+
+
+# starts and scales that need care
+
+
+@pytest.mark.parametrize(
+    ("constraint", "d"),
+    [
+        (fp.value(lambda w, _: 1.0 - jnp.sum(w**2)) <= 0.0, 3),
+        (fp.value(lambda w, _: jnp.cos(w[0])) <= -0.5, 2),
+        (fp.value(lambda w, _: w[0] * w[1]) >= 1.0, 2),
+        (fp.value(lambda w, _: jnp.sum(w**2)) == 1.0, 3),
+    ],
+)
+def test_a_broken_constraint_without_a_slope_is_no_verdict(constraint: fp.Constraint, d: int) -> None:
+    """At zero none of them has a gradient, and all can be kept."""
+    problem = fp.minimize(fp.value(lambda w, _: jnp.sum((w - 0.3) ** 2)), [constraint])
+    result = solved(problem, quadratics(0, 1, 2), d)
+    assert result.status == "converged", result.message
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1e4])
+def test_scales_of_constraints_do_not_matter(scale: float) -> None:
+    problem = fp.minimize(
+        fp.value(lambda w, _: 0.005 * jnp.sum((w - 1.0) ** 2)),
+        [fp.value(lambda w, _: scale * (w[0] - 0.9)) <= 0.0, fp.value(lambda w, _: scale * (w[1] + w[2])) == scale],
+    )
+    result = solved(problem, quadratics(0, 1, 2), 3, max_rounds=40)
+    assert result.status == "converged", result.message
+    np.testing.assert_allclose(result.params, [0.9, 0.5, 0.5], atol=1e-5)

@@ -14,7 +14,8 @@ import numpy as np
 from fedpact.algorithms.merit import normal_distance, packed, updated, violation
 from fedpact.problem.oracle import Oracle, Values, derivatives
 
-REGULARIZATION = 1e-7  # δ
+REGULARIZATION = 1e-7  # δ, of ‖∇c‖²
+FLAT = 1e-20  # ‖∇c‖² of a constraint that no step can mend; δ = 1 keeps its multiplier from running away
 FRACTION = 0.995  # a multiplier may lose this part of itself in a round
 HALF = 0.5  # a slack that Newton's step would make negative keeps this part of itself, or what is left to κ/μ
 WIDEST = 1e10  # s μ stays within this factor of κ
@@ -97,7 +98,8 @@ class Barrier(eqx.Module):
 
     def weights(self, equality: np.ndarray) -> jax.Array:
         """W."""
-        delta = REGULARIZATION * jnp.maximum(jnp.sum(self.jacobian**2, axis=1), 1.0)
+        square = jnp.sum(self.jacobian**2, axis=1)
+        delta = jnp.where(square > FLAT, REGULARIZATION * square, 1.0)
         return 1.0 / (self.s * self.inverse(equality) + delta)
 
     def inverse(self, equality: np.ndarray) -> jax.Array:
@@ -152,7 +154,8 @@ def settle(ahead: Ahead, equality: np.ndarray, c: jax.Array, jacobian: jax.Array
     s = jnp.where(equality, 0.0, jnp.maximum(ahead.s, -c))
     centred = call.kappa / jnp.where(equality, 1.0, s)
     mu = jnp.where(equality | ~call.moving, ahead.mu, jnp.clip(ahead.mu, centred / WIDEST, centred * WIDEST))
-    active = equality | (c >= -call.near) | (mu > s)
+    square = jnp.sum(jacobian**2, axis=1)
+    active = equality | (c >= -call.near) | (mu * square > s)
     return Barrier(c, jacobian, s, mu, jnp.where(active, mu, 0.0))
 
 

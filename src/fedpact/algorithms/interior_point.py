@@ -12,7 +12,7 @@ W_i = diag(1/(s_i/μ_i + δ)), or 1/δ for an equality:
     symbol   here                 meaning
     s, μ     Barrier.s, .mu       slacks and multipliers, which stay with their holder
     κ        Server.kappa         what every product s μ is driven to
-    δ        barrier.py           1e-7 max(1, ‖∇c‖²): bounds W, which would else drown the curvature of f in rounding
+    δ        barrier.py           1e-7 ‖∇c‖²: bounds W, which would else drown the curvature of f in rounding
     ρ        Server.rho           the weight of c + s in the merit function
     θ        Step.closing         the part of c + s that a step closes: 1, less in a small ball
 
@@ -59,7 +59,7 @@ from fedpact.protocol.options import check
 
 SINGULAR = 1e-14  # of its own diagonal is added to A: rounding makes a singular matrix indefinite
 SPEED = 1.3  # κ falls at least to this power of the mean product
-LEAST = 1e-16  # κ
+LEAST = 1e-20  # κ
 ARMIJO = 1e-4
 ROUNDING = 1e-12  # relative noise in the merit
 CREDIT = 20  # steps that may be taken because they lower the augmented Lagrangian, though not the merit
@@ -68,6 +68,7 @@ INWARD = 0.8  # of a ball's radius may go into closing c + s
 UNFIT = 0.01  # κ is held up at this times the square of the violation
 NARROWEST = 1e-10  # a step this short, relative to 1 + ‖w‖, means that float64 shows no descent any more
 FARTHEST = 1e8  # iterates this large, relative to the start, mean that the objective has no minimum
+NUDGE = 1e-2  # a start where broken constraints have no slope is left by this, relative to 1 + |w|
 EMPTY = 1e3  # declare infeasibility when no feasible point lies within this many times 1 + ‖w‖
 WIDER = 4.0  # the ball grows by this after an accepted step
 GROWN = 4.0  # times the first such radius; or at once when it is
@@ -97,6 +98,7 @@ class Step(eqx.Module):
     """Where to go from w."""
 
     direction: jax.Array  # Δw
+    target: jax.Array  # w + Δw, as it was found
     length: jax.Array  # the trial is w + length·Δw
     closing: jax.Array  # θ
     radius: jax.Array  # of the ball that Δw is in
@@ -175,7 +177,7 @@ class InteriorPoint(Algorithm[Server]):
         nothing, endless, flat = jnp.asarray(0.0), jnp.asarray(jnp.inf), jnp.zeros_like(w)
         server = Server(
             w=w,
-            step=_whole_step(flat),
+            step=_whole_step(w, w),
             model=Model(endless, flat, flat, flat, jnp.zeros((w.size, w.size)), jnp.asarray(True)),
             kappa=nothing,
             rho=nothing,
@@ -197,7 +199,8 @@ class InteriorPoint(Algorithm[Server]):
     def round(self, server: Server, parties: PartyStates, net: Network) -> tuple[Server, PartyStates, RoundInfo]:
         h, first, step = net.regularizer, server.k == 0, server.step
         own, pooled = (choose(server.accepted, *reversed(side)) for side in (server.own, server.pooled))
-        equality, point = net.server.pooled_equality, server.w + step.length * step.direction
+        equality = net.server.pooled_equality
+        point = jnp.where(step.length == 1.0, step.target, server.w + step.length * step.direction)
         call = Call(
             point=point,
             direction=step.direction,
@@ -240,12 +243,15 @@ class InteriorPoint(Algorithm[Server]):
         better = first | (sound & (enough | trusted))
 
         def onward() -> tuple[jax.Array, Step, Model, jax.Array, jax.Array]:
-            kappa = self._next_kappa(server, sums, largest.violation)
+            kappa = self._next_kappa(server, sums, largest)
             gradient = sums.gradient + sums.fixed + kappa * sums.barrier
             convex = jnp.isfinite(jnp.linalg.cholesky(hessian)[-1, -1])
             fresh = Model(objective, sums.gradient, gradient, sums.gap, hessian, convex)
             less = jnp.maximum(0.5 * rho, 2.0 * largest.multiplier)
-            return point, _newton_step(point, fresh, WIDER * step.radius, h), fresh, kappa, less
+            there = _newton_step(point, fresh, WIDER * step.radius, h)
+            nowhere = first & (largest.violation > server.goal.feasibility) & (jnp.max(jnp.abs(sums.gap)) <= TINY)
+            aside = h.prox(point + NUDGE * (1.0 + jnp.abs(point)) * jnp.cos(jnp.arange(1.0, 1.0 + point.size)), 0.0)
+            return point, choose(nowhere, _whole_step(point, aside), there), fresh, kappa, less
 
         def back() -> tuple[jax.Array, Step, Model, jax.Array, jax.Array]:
             rise = after - before - slope
@@ -291,15 +297,16 @@ class InteriorPoint(Algorithm[Server]):
         )
         return server, parties, info
 
-    def _next_kappa(self, server: Server, sums: Sums, violation: jax.Array) -> jax.Array:
-        """A part of the mean product, superlinearly less near the end; never far below what the goal needs.
+    def _next_kappa(self, server: Server, sums: Sums, largest: Maxima) -> jax.Array:
+        """A part of the mean product, superlinearly less near the end; not far below what the goal needs once that is met.
 
         Where constraints are still broken it does not run ahead of w.
         """
         mean = sums.products / jnp.maximum(sums.rows, 1.0)
         kappa = jnp.minimum(self.centering * mean, mean**SPEED)
-        kappa = jnp.maximum(kappa, jnp.minimum(UNFIT * jnp.minimum(violation, 1.0) ** 2, server.kappa))
-        return jnp.maximum(kappa, jnp.maximum(0.01 * server.goal.feasibility**2, LEAST))
+        kappa = jnp.maximum(kappa, jnp.minimum(UNFIT * jnp.minimum(largest.violation, 1.0) ** 2, server.kappa))
+        enough = jnp.where(largest.distance > server.goal.feasibility, LEAST, 0.01 * server.goal.feasibility**2)
+        return jnp.maximum(kappa, jnp.maximum(enough, LEAST))
 
     # status and answers
 
@@ -311,18 +318,18 @@ class InteriorPoint(Algorithm[Server]):
         return Answer(server.point, server.point_mu, server.point_nu, server.empty_radius)
 
     def aim(self, server: Server, goal: Goal) -> Server:
-        return eqx.tree_at(lambda s: (s.goal, s.status), server, (goal, jnp.asarray(int(Status.running))))
+        return eqx.tree_at(lambda s: (s.goal, s.status), server, (goal, jnp.full((), int(Status.running))))
 
 
-def _whole_step(direction: jax.Array) -> Step:
+def _whole_step(w: jax.Array, target: jax.Array) -> Step:
     one = jnp.asarray(1.0)
-    return Step(direction, one, one, jnp.asarray(jnp.inf))
+    return Step(target - w, target, one, one, jnp.asarray(jnp.inf))
 
 
 def _newton_step(w: jax.Array, model: Model, radius: jax.Array, h: FlatRegularizer) -> Step:
     """To the model's minimum, if that is within the ball."""
     target, _ = newton_target(w, model.gradient + model.gap, _lifted(model), h)
-    whole = _whole_step(target - w)
+    whole = _whole_step(w, target)
     if h.bent != "none":
         return whole
     far = jnp.linalg.norm(target - w) > radius
@@ -347,7 +354,7 @@ def _step_within(radius: jax.Array, w: jax.Array, model: Model, h: FlatRegulariz
     inward = newton_target(w, model.gap, _lifted(model), h)[0] - w
     closing = jnp.minimum(INWARD * radius / jnp.maximum(jnp.linalg.norm(inward), TINY), 1.0)
     target = within(radius, w, model.gradient + closing * model.gap, model.hessian, h)
-    return Step(target - w, jnp.asarray(1.0), closing, radius)
+    return Step(target - w, target, jnp.asarray(1.0), closing, radius)
 
 
 def _lifted(model: Model) -> jax.Array:
@@ -386,6 +393,6 @@ def _emptiness(
     height, size = sums.height / jnp.maximum(sums.weight, TINY), 1.0 + jnp.linalg.norm(point)
     before = server.empty_radius
     broken = (height > server.goal.feasibility) & (largest.violation > server.goal.feasibility)
-    far = broken & (radius > EMPTY * size)
+    far = broken & (radius > EMPTY * size) & (server.k > 0)  # at a start constraints may have no slope
     grows = (before > 0) & (radius > GROWN * before) | (radius > ENDLESS * size)
     return jnp.where((before == 0) & far | (far & grows), radius, before), far & grows

@@ -18,6 +18,7 @@ from fedpact.protocol.algorithm import Algorithm, Info, Status
 from fedpact.protocol.messages import Reply
 
 CHUNK = 256  # rounds that one call can record
+KEPT = 256  # kinds of runs that are remembered as compiled
 
 
 class Cost(eqx.Module):
@@ -105,6 +106,8 @@ def compile_chunk(algorithm: Algorithm, *state: Any) -> None:
     kind = algorithm, tree, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
     if kind not in _compiled:
         chunk(algorithm, *state, np.asarray(0))
+        if len(_compiled) >= KEPT:
+            _compiled.clear()
         _compiled.add(kind)
 
 

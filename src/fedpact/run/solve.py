@@ -358,7 +358,7 @@ def _sentence(status: Status, certificate: Certificate, run: _Run) -> str:
         radius = float(run.answer.empty_radius)
         where = f"within {radius:.1e} of here " if radius < 1e12 else ""
         return (
-            f"no parameters {where}meet all constraints; these pull against each other: "
+            f"no parameters {where}meet all constraints, if these are convex; they pull against each other: "
             f"{' and '.join(pulls)}; the least violation found is {_least(run.history):.3g}. Relax a bound, pool it, or drop it"
         )
     if certificate.holds(run.tolerance):
