@@ -28,6 +28,7 @@ unit: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q
 
 bench: setup
+	-$(BIN)/python -m pip install --quiet --group bench
 	$(BIN)/python -m benchmarks
 
 clean:

@@ -7,10 +7,17 @@ import subprocess
 
 import jax
 
-from benchmarks import against_slsqp, cold_start, crossing, overhead, scaling
+from benchmarks import against_slsqp, against_torch, cold_start, crossing, overhead, scaling
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "benchmarks.md"
-PARTS = {"slsqp": against_slsqp, "crossing": crossing, "overhead": overhead, "scaling": scaling, "cold": cold_start}
+PARTS = {
+    "slsqp": against_slsqp,
+    "torch": against_torch,
+    "crossing": crossing,
+    "overhead": overhead,
+    "scaling": scaling,
+    "cold": cold_start,
+}
 
 
 def machine() -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import fedpact as fp
 from fedpact.engines.local import LocalNetwork
 from fedpact.federation.binding import bind
+from fedpact.federation.setting import Setting
 from fedpact.protocol.algorithm import Goal
 from fedpact.run import drivers
 
@@ -37,7 +38,7 @@ def measure() -> str:
             net = LocalNetwork.of(bound)
             figures = []
             for inner in (fp.LBFGS(), fp.Newton()):
-                method = fp.ProxAL(inner).prepared(D, n, 0)
+                method = fp.ProxAL(inner).prepared(Setting(D, n))
                 goal = Goal(jnp.asarray(1e-30), jnp.asarray(1e-30))
                 server, states = drivers.begin(method, net, bound.start, goal, 0)
                 times = []

@@ -809,7 +809,7 @@ def offline(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("offline")
-@pytest.mark.parametrize("load", [fp.datasets.monks_1, fp.datasets.adult_a, fp.datasets.adult_b])
+@pytest.mark.parametrize("load", [fp.datasets.monks_1, fp.datasets.adult_a, fp.datasets.adult_b, fp.datasets.mnist])
 def test_data_sets_that_are_not_here(load: Callable[..., Any], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
     refused(load, FileNotFoundError, "FEDPACT_DATA is not set", "Ways out: set FEDPACT_DATA", "internet")
     monkeypatch.setenv("FEDPACT_DATA", str(tmp_path / "nowhere"))

@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import hashlib
 import http.server
 import io
 import itertools
@@ -19,7 +20,7 @@ import pytest
 import sklearn.datasets
 
 from fedpact import datasets
-from fedpact.datasets import bundled, encodings, store, uci
+from fedpact.datasets import bundled, encodings, images, store, uci
 
 BESIDE = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
 GIVEN = pathlib.Path(os.environ.get("FEDPACT_DATA") or BESIDE)
@@ -362,6 +363,82 @@ def test_fetching_over_http(address: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(store, "LARGEST_BYTES", 4)
     with pytest.raises(ValueError, match="cannot be this data set"):
         store._fetch(f"{address}/there")
+
+
+# MNIST
+
+
+def idx_file(array: np.ndarray) -> bytes:
+    sizes = b"".join(size.to_bytes(4, "big") for size in array.shape)
+    return bytes([0, 0, 8, array.ndim]) + sizes + array.tobytes()
+
+
+@pytest.fixture
+def few_digits(monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
+    """A public source with 3 + 2 images; their files have the md5 sums that are asked for."""
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 28, 28), np.uint8)
+    digits = np.array([5, 0, 4, 9, 1], np.uint8)
+    arrays = {"x_train": pixels[:3], "y_train": digits[:3], "x_test": pixels[3:], "y_test": digits[3:]}
+    bodies = {name: gzip.compress(idx_file(array)) for name, array in arrays.items()}
+    files = {name: (images.FILES[name][0], hashlib.md5(body).hexdigest()) for name, body in bodies.items()}
+    addresses = {images.SITE + file: bodies[name] for name, (file, _) in files.items()}
+    monkeypatch.setattr(images, "FILES", files)
+    monkeypatch.setattr(store, "_fetch", addresses.pop)
+    return arrays
+
+
+def test_idx_by_hand():
+    images_of_2x3 = bytes.fromhex("00000803 00000002 00000002 00000003") + bytes(range(12))
+    np.testing.assert_array_equal(images.idx(images_of_2x3), np.arange(12).reshape(2, 2, 3))
+    labels = bytes.fromhex("00000801 00000003 050004")
+    assert images.idx(labels).tolist() == [5, 0, 4]
+    assert images.idx(labels).dtype == np.uint8
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["", "000008", "00000801 00000003 0500", "00000801 00000003 05000404", "00000d01 00000000", "1f8b0801 00000000"],
+    ids=["empty", "cut header", "short", "long", "floats", "still packed"],
+)
+def test_what_is_no_idx_file_is_refused(body: str):
+    with pytest.raises(ValueError, match="no idx file of unsigned bytes"):
+        images.idx(bytes.fromhex(body))
+
+
+def test_mnist_is_downloaded_kept_and_not_repeated(few_digits: dict[str, np.ndarray], cache: pathlib.Path):
+    downloaded, kept = datasets.mnist(), datasets.mnist()
+    for part, again, name in zip(downloaded, kept, ("train", "test"), strict=True):
+        assert part.columns == ("x", "y")
+        assert (part["x"].dtype, part["y"].dtype.kind) == (np.float32, "i")
+        np.testing.assert_allclose(part["x"] * 255, few_digits[f"x_{name}"].reshape(-1, 784), rtol=1e-6)
+        np.testing.assert_array_equal(part["y"], few_digits[f"y_{name}"])
+        np.testing.assert_array_equal(part["x"], again["x"])
+    assert [path.name for path in cache.iterdir()] == ["mnist.npz"]
+
+
+@pytest.mark.usefixtures("few_digits")
+def test_an_mnist_file_with_another_md5_sum_is_refused(cache: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(images.FILES, "x_test", (images.FILES["x_test"][0], "0" * 32))
+    with pytest.raises(FileNotFoundError, match=r"t10k-images-idx3-ubyte\.gz came with the md5 sum .*, not 0000"):
+        datasets.mnist()
+    assert not cache.exists()
+
+
+def test_mnist_where_it_cannot_be_had():
+    with pytest.raises(FileNotFoundError) as caught:
+        datasets.mnist()
+    for words in ("mnist.npz: FEDPACT_DATA is not set", f"{images.SITE}: <urlopen error no route>", "Ways out:"):
+        assert words in str(caught.value)
+
+
+def test_mnist_from_a_folder(data: pathlib.Path):
+    needed(data / "mnist.npz")
+    train, test = datasets.mnist(folder=data)
+    assert (train["x"].shape, test["x"].shape) == ((60_000, 784), (10_000, 784))
+    for table in (train, test):
+        assert (table["x"].min(), table["x"].max()) == (0, 1)
+    assert np.bincount(train["y"]).tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+    assert np.bincount(test["y"]).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
 
 
 # The quadratic programme

@@ -85,7 +85,13 @@ def evaluated(program: Program, rows: dict[str, np.ndarray], w: np.ndarray) -> V
     """What one holder of these rows finds; a mean has the weight 1/count on the rows of its mask."""
     masks = [np.ones(len(rows["y"]), bool) if a.where is None else a.where(rows) for a in means(program)]
     weights = np.array([mask / mask.sum() for mask in masks]).reshape(len(masks), len(rows["y"]))
-    oracle = Oracle({n: jnp.asarray(c) for n, c in rows.items()}, jnp.asarray(weights), jnp.asarray(0), program)
+    oracle = Oracle(
+        {n: jnp.asarray(c) for n, c in rows.items()},
+        jnp.asarray(weights),
+        jnp.asarray(0),
+        jnp.asarray(len(rows["y"])),
+        program,
+    )
     return oracle(jnp.asarray(w))
 
 

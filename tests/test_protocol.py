@@ -19,7 +19,9 @@ from problems import SQUARED, excess, regression
 import fedpact as fp
 from fedpact.engines.local import LocalNetwork, Metered
 from fedpact.federation.binding import bind
+from fedpact.federation.blocks import Block
 from fedpact.federation.buckets import FILL, SMALL, buckets
+from fedpact.federation.setting import Setting
 from fedpact.problem.oracle import Oracle
 from fedpact.protocol.algorithm import Answer, Goal, Info, Status
 from fedpact.protocol.messages import Reply, combine, merge, size_in_bytes
@@ -150,8 +152,8 @@ def test_a_step_sees_its_own_rows_and_nothing_of_the_server(net: LocalNetwork) -
         }
         assert state is None
         assert message.shape == (3,)
-    assert typing.get_args(Step)[0][0] is Oracle
-    assert len(typing.get_args(Step)[0]) == 3
+    assert {typing.get_args(kind)[0][0] for kind in typing.get_args(Step)} == {Oracle, Block}
+    assert all(len(typing.get_args(kind)[0]) == 3 for kind in typing.get_args(Step))
 
 
 METHODS = {
@@ -185,7 +187,7 @@ class Guard:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_only_named_steps_leave_the_server(net: LocalNetwork, name: str) -> None:
-    method = METHODS[name].prepared(3, net.parties, 0)
+    method = METHODS[name].prepared(Setting(3, net.parties))
     steps: list[str] = []
     goal = Goal(jnp.asarray(1e-6), jnp.asarray(1e-6))
 
@@ -315,7 +317,7 @@ def test_a_round_is_traced_once(method: fp.ProxAL) -> None:
 
     bound = bind(stated(), parties, start=start)
     net = LocalNetwork.of(bound)
-    chosen = method.prepared(3, 2, 1)
+    chosen = method.prepared(Setting(3, 2, 1))
     goal = Goal(jnp.asarray(1e-30), jnp.asarray(1e-30))
     server, states = drivers.begin(chosen, net, bound.start, goal, 0)
     once = calls_in(lambda: jax.eval_shape(lambda *x: drivers.metered_round(chosen, *x), net, server, states))

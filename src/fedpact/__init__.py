@@ -3,14 +3,19 @@
 from fedpact import datasets as datasets
 from fedpact.__about__ import VERSION as __version__
 from fedpact.algorithms.central_prox_al import CentralProxAL
+from fedpact.algorithms.fed_avg import FedAvg
+from fedpact.algorithms.fed_sgd import FedSGD
 from fedpact.algorithms.inner.admm import ADMM
 from fedpact.algorithms.inner.base import Inner
 from fedpact.algorithms.inner.lbfgs import LBFGS
 from fedpact.algorithms.inner.newton import Newton
 from fedpact.algorithms.interior_point import InteriorPoint
 from fedpact.algorithms.prox_al import ProxAL
+from fedpact.algorithms.schedules import Decay, Schedule
+from fedpact.algorithms.ssca.method import SSCA
 from fedpact.algorithms.tolerances import Geometric, InverseSquare
 from fedpact.certificate import Certificate, ConstraintReport
+from fedpact.federation.columns import ColumnParties, split_columns
 from fedpact.federation.rows import Parties, split_rows
 from fedpact.federation.table import Table
 from fedpact.problem.columns import col
@@ -19,6 +24,7 @@ from fedpact.problem.expressions import Expression, mean, value
 from fedpact.problem.losses import logistic_loss, loss, smoothed_hinge_loss, softmax_loss, squared_loss
 from fedpact.problem.models import Model, equinox_model, linear, mlp, model, squared_norm
 from fedpact.problem.regularizers import box, group, l1, l2
+from fedpact.problem.split import chain, split_model
 from fedpact.problem.statement import Problem, minimize
 from fedpact.protocol.algorithm import Algorithm
 from fedpact.run.choice import Explanation, explain
@@ -30,13 +36,18 @@ from fedpact.run.verify import Verification, verify
 __all__ = [
     "ADMM",
     "LBFGS",
+    "SSCA",
     "Algorithm",
     "CentralProxAL",
     "Certificate",
+    "ColumnParties",
     "Constraint",
     "ConstraintReport",
+    "Decay",
     "Explanation",
     "Expression",
+    "FedAvg",
+    "FedSGD",
     "Geometric",
     "History",
     "Inner",
@@ -48,10 +59,12 @@ __all__ = [
     "Problem",
     "ProxAL",
     "Result",
+    "Schedule",
     "Table",
     "Verification",
     "__version__",
     "box",
+    "chain",
     "col",
     "datasets",
     "equinox_model",
@@ -69,6 +82,8 @@ __all__ = [
     "smoothed_hinge_loss",
     "softmax_loss",
     "solve",
+    "split_columns",
+    "split_model",
     "split_rows",
     "squared_loss",
     "squared_norm",

@@ -19,10 +19,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedpact.federation.binding import Bound
+from fedpact.federation.blocks import Block, BoundColumns
 from fedpact.problem.constraints import Constraint, bound_in_words
 from fedpact.problem.expressions import Scope
 from fedpact.problem.oracle import Oracle, Values
+from fedpact.problem.split import EMBEDDED
 from fedpact.protocol.algorithm import Answer
+from fedpact.protocol.embedding import joined, share, shown
 from fedpact.protocol.messages import Reply
 
 SERVER = "server"
@@ -111,9 +114,49 @@ def _exchange(net: Any, multipliers: Any, answer: Answer) -> tuple[Any, ...]:
     )
 
 
-def certify(bound: Bound, net: Any, multipliers: Any, answer: Answer) -> Certificate:
-    """Measure by one exchange. `multipliers` are the parties' own, as their states."""
-    measured = _exchange(net, multipliers, answer)
+@jax.jit
+def _exchange_columns(net: Any, blocks: Any, answer: Answer) -> tuple[Any, ...]:
+    """Two exchanges: what the bottoms give on all rows, and the slope of the Lagrangian back to every block."""
+    reply, _ = net.exchange(_embed_all, blocks, None)
+    program = net.server.program
+    objective_norm, _, pooled_norms = program.norm_shares()
+
+    def numbers(w: jax.Array, embedded: jax.Array) -> Values:
+        return dataclasses.replace(net.server, rows={**net.server.rows, EMBEDDED: embedded})(w)
+
+    values, pull = jax.vjp(numbers, answer.w, joined(reply))
+    none = jnp.zeros_like(values.constraints)
+    gradient, slope = pull(Values(jnp.ones_like(values.objective), none, answer.pooled_multipliers))
+    factor = objective_norm[0] + jnp.asarray(pooled_norms) @ answer.pooled_multipliers
+    reply, _ = net.exchange(_block_residual, blocks, (slope, factor))
+    norm, residual = reply.sum, jnp.maximum(reply.max, jnp.max(jnp.abs(gradient), initial=0.0))
+    objective = values.objective + objective_norm[0] * norm
+    pooled = values.pooled + jnp.asarray(pooled_norms) * norm
+    parties, nothing = net.parties, jnp.zeros(0)
+    return residual, jnp.asarray(0.0), objective, *(jnp.zeros((parties, 0)),) * 2, nothing, pooled
+
+
+def _embed_all(own: Block, block: jax.Array, message: None) -> tuple[jax.Array, Reply]:
+    del message
+    return block, shown(own, own.embed(block))
+
+
+def _block_residual(own: Block, block: jax.Array, message: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, Reply]:
+    """How far this block is from stationary, and its ‖·‖²."""
+    slope, factor = message
+    _, pull = jax.vjp(own.embed, block)
+    gradient = pull(share(own, slope))[0] + 2.0 * factor * block
+    return block, Reply(sum=jnp.sum(block**2), max=jnp.max(jnp.abs(gradient)))
+
+
+def certify(bound: Bound | BoundColumns, net: Any, kept: Any, answer: Answer) -> Certificate:
+    """Measure by exchanges of its own. `kept` are the parties' multipliers (rows) or blocks (columns), as their states."""
+    if isinstance(bound, BoundColumns):
+        measured = list(_exchange_columns(net, kept, answer))
+        measured[2] += bound.compiled.server.objective.constants[0]
+        measured[6] += jnp.asarray(bound.compiled.server.pooled.constants)
+    else:
+        measured = _exchange(net, kept, answer)
     stationarity, outside, objective, party_c, party_mu, server_c, pooled_c = (np.asarray(x) for x in measured)
     server_mu, pooled_mu = np.asarray(answer.server_multipliers), np.asarray(answer.pooled_multipliers)
     sides: dict[Scope, tuple[Any, ...]] = {

@@ -86,7 +86,12 @@ def run(
 
 @app.command()
 def reproduce(
-    name: Annotated[str, typer.Argument(help="rounds, prox-al/np, prox-al/fairness or prox-al/lcqp.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="rounds, prox-al/np, prox-al/fairness, prox-al/lcqp, ssca/rows, ssca/columns or ssca/tradeoff."
+        ),
+    ],
     trials: Annotated[int, typer.Option(help="Starting points per row.", min=1, max=10)] = 10,
     data: Annotated[
         pathlib.Path | None,
@@ -94,7 +99,10 @@ def reproduce(
     ] = None,
     out: Annotated[pathlib.Path | None, typer.Option(help="A JSON file for the rows, written after each.")] = None,
     only: Annotated[
-        list[str] | None, typer.Option(help="Of rounds or prox-al/np, these data sets only; may be given again.")
+        list[str] | None,
+        typer.Option(
+            help="Of rounds or prox-al/np these data sets only, of ssca/* these batch sizes; may be given again."
+        ),
     ] = None,
 ) -> None:
     """Compute a paper's table again and print it beside the published figures.
@@ -104,6 +112,8 @@ def reproduce(
     with ten trials on two cores; --trials 1 takes a few minutes).
     prox-al/fairness: loss disparity on adult-b, nonconvex constraints at the parties and at the server.
     prox-al/lcqp: quadratic programs with linear equalities against their exact solution.
+    ssca/rows, ssca/columns: MNIST over ten parties, SSCA with and without a limit on the cost against tuned SGD (about an
+    hour each with --trials 1 on two cores). ssca/tradeoff: cost against ‖ω‖² (half an hour). With --out also a page of plots.
     """
     from fedpact.reproduce.experiments import EXPERIMENTS, NAMES
 

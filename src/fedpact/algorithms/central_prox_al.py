@@ -45,10 +45,6 @@ class CentralProxAL(Algorithm[Server]):
         most = max(self.beta, ProxAL.most_beta)
         return ProxAL(Newton(), self.beta, self.growth, most, self.prox_growth, self.tolerances, "direct", self.stop)
 
-    def prepared(self, size: int, parties: int, pooled: int) -> "CentralProxAL":
-        del size, parties, pooled
-        return self
-
     def init(self, net: Network, w: jax.Array, goal: Goal, key: jax.Array) -> tuple[Server, PartyStates]:
         return self._outer.init(net, w, goal, key)
 

@@ -31,6 +31,7 @@ from fedpact.algorithms.inner.lbfgs import LBFGS
 from fedpact.algorithms.inner.newton import Newton
 from fedpact.algorithms.merit import Merit, ServerMerit, normal_distance, updated, violation
 from fedpact.algorithms.tolerances import Geometric, InverseSquare, Tolerances
+from fedpact.federation.setting import Setting
 from fedpact.problem.oracle import Oracle, SlackOracle
 from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.protocol.algorithm import Algorithm, Answer, Goal, Info, Status, Told
@@ -158,11 +159,11 @@ class ProxAL(Algorithm[Server]):
         """Algorithms 1 and 2 as the paper prints them, with the settings of its Neyman-Pearson experiment."""
         return cls(ADMM.as_printed(rho=rho, q=q), beta, 1.0, beta, 1.0, InverseSquare(s), "slack", "printed")
 
-    def prepared(self, size: int, parties: int, pooled: int) -> "ProxAL":
-        inner = self.inner or (Newton() if size <= NEWTON_UP_TO else LBFGS())
+    def prepared(self, setting: Setting) -> "ProxAL":
+        inner = self.inner or (Newton() if setting.size <= NEWTON_UP_TO else LBFGS())
         coupling = self.coupling or ("slack" if inner.needs_slacks else "direct")
-        size += parties * pooled if coupling == "slack" else 0
-        inner = inner.prepared(size)
+        slacks = setting.parties * setting.pooled if coupling == "slack" else 0
+        inner = inner.prepared(setting.size + slacks)
         gamma = self.prox_growth or inner.prox_growth
         return ProxAL(inner, self.beta, self.growth, self.most_beta, gamma, self.tolerances, coupling, self.stop)
 

@@ -1,6 +1,7 @@
-"""Data sets: two that come with scikit-learn, four of the papers, and a quadratic programme with a known optimum."""
+"""Data sets: two that come with scikit-learn, five of the papers, and a quadratic programme with a known optimum."""
 
 from fedpact.datasets.bundled import breast_cancer, digits
+from fedpact.datasets.images import mnist
 from fedpact.datasets.papers import adult_a, adult_b, breast_cancer_wisc, monks_1
 from fedpact.datasets.quadratic import Lcqp, lcqp
 
@@ -12,5 +13,6 @@ __all__ = [
     "breast_cancer_wisc",
     "digits",
     "lcqp",
+    "mnist",
     "monks_1",
 ]

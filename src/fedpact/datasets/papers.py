@@ -1,12 +1,8 @@
 """The UCI data sets of He, Peng and Sun's experiments."""
 
-import os
-
 from fedpact.datasets import encodings, uci
-from fedpact.datasets.store import load
+from fedpact.datasets.store import Folder, load
 from fedpact.federation.table import Table
-
-Folder = str | os.PathLike[str] | None
 
 
 def breast_cancer_wisc(folder: Folder = None) -> Table:

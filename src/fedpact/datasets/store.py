@@ -21,6 +21,9 @@ from fedpact.datasets.encodings import Arrays, Raw
 from fedpact.datasets.uci import Archive
 from fedpact.precision import cache_folder
 
+Folder = str | os.PathLike[str] | None
+Fetch = Callable[[str], bytes]
+
 VARIABLE = "FEDPACT_DATA"
 AGENT = "fedpact (federated learning library; Python urllib)"
 TIMEOUT_SECONDS = 30
@@ -32,9 +35,16 @@ def load(
     wanted: tuple[str, ...],
     archive: Archive,
     encode: Callable[[Raw], Arrays],
-    folder: str | os.PathLike[str] | None,
+    folder: Folder,
 ) -> Arrays:
-    """The arrays `wanted` of the data set `name`."""
+    """The arrays `wanted` of the data set `name`, which is public as one archive."""
+    return load_files(name, wanted, archive.url, lambda fetch: encode(archive.read(fetch(archive.url))), folder)
+
+
+def load_files(
+    name: str, wanted: tuple[str, ...], source: str, get: Callable[[Fetch], Arrays], folder: Folder
+) -> Arrays:
+    """The arrays `wanted` of the data set `name`, which `get` fetches from the address `source` and below it."""
     own, told = _own_folder(folder)
     file = f"{name}.npz"
     kept = cache_folder() / "data" / file
@@ -42,14 +52,14 @@ def load(
         if path is not None and path.is_file():
             return _read(path, wanted)
     try:
-        _say(f"fetching {name} from {archive.url}")
-        arrays = encode(archive.read(_fetch(archive.url)))
+        _say(f"fetching {name} from {source}")
+        arrays = get(_fetch)
     except (OSError, ValueError, http.client.HTTPException, zipfile.BadZipFile, zlib.error) as error:
         raise FileNotFoundError(
             f"the data set {name} could not be had. Looked for:\n"
             f"  {own / file if own else file}: {f'not there ({told})' if own else f'{VARIABLE} is not set'}\n"
             f"  {kept}: not there (the cache folder)\n"
-            f"  {archive.url}: {error or type(error).__name__}\n"
+            f"  {source}: {error or type(error).__name__}\n"
             f"Ways out: set {VARIABLE} to a folder that has {file}; or put {file} into {kept.parent}; "
             "or run once where there is internet."
         ) from error
@@ -61,7 +71,7 @@ def load(
     return {key: arrays[key] for key in wanted}
 
 
-def _own_folder(folder: str | os.PathLike[str] | None) -> tuple[pathlib.Path | None, str]:
+def _own_folder(folder: Folder) -> tuple[pathlib.Path | None, str]:
     """The user's folder, and who named it."""
     given, told = (os.environ.get(VARIABLE), VARIABLE) if folder is None else (folder, "folder=")
     if not given:

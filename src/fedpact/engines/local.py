@@ -10,34 +10,48 @@ import numpy as np
 from jax import lax
 
 from fedpact.federation.binding import Bound
+from fedpact.federation.blocks import Block, BoundColumns
 from fedpact.problem.oracle import Oracle
 from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.protocol.messages import Reply, combine, merge, size_in_bytes
-from fedpact.protocol.network import PartyStates, Step
+from fedpact.protocol.network import Numbers, PartyStates, Step
 
 
 class LocalNetwork(eqx.Module):
     """The parties' data; pure, hence compiled together with the round that uses it."""
 
-    oracles: tuple[Oracle, ...]
+    oracles: tuple[Oracle, ...] | tuple[Block, ...]
     server: Oracle
     regularizer: FlatRegularizer
     places: jax.Array
     parties: int = eqx.field(static=True)
 
     @classmethod
-    def of(cls, bound: Bound) -> "LocalNetwork":
+    def of(cls, bound: Bound | BoundColumns) -> "LocalNetwork":
         places: Any = np.argsort(np.concatenate(bound.order), kind="stable")
         return cls(bound.oracles, bound.server, bound.regularizer, places, len(bound.names))
 
     def exchange(self, step: Step, parties: PartyStates, message: Any) -> tuple[Reply, PartyStates]:
         replies, states = [], []
         given = (None,) * len(self.oracles) if parties is None else parties
+        at_each: Any = jax.vmap(step, in_axes=(0, 0, None))
         for oracle, state in zip(self.oracles, given, strict=True):
-            new, reply = jax.vmap(step, in_axes=(0, 0, None))(oracle, state, message)
+            new, reply = at_each(oracle, state, message)
             states.append(new)
             replies.append(combine(reply))
         return merge(replies, self.places), tuple(states)
+
+    def gradients(
+        self, numbers: Numbers, parties: PartyStates, message: Any, w: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        given = (None,) * len(self.oracles) if parties is None else parties
+
+        def total(w: jax.Array) -> jax.Array:
+            each = jax.vmap(numbers, in_axes=(0, 0, None, None))
+            return sum(each(own, state, message, w).sum(0) for own, state in zip(self.oracles, given, strict=True))  # type: ignore[return-value]  # a federation has parties
+
+        values, pull = jax.vjp(total, w)
+        return values, jax.vmap(lambda e: pull(e)[0])(jnp.eye(values.size, dtype=values.dtype))
 
     def when(self, predicate: jax.Array, branch: Callable[..., Any], *operands: Any) -> Any:
         return lax.cond(predicate, lambda *given: branch(self, *given), lambda *kept: kept, *operands)
@@ -79,6 +93,13 @@ class Metered:
         up = size_in_bytes((reply.sum, reply.max)) * self.parties + size_in_bytes(reply.each)
         self._count(1, up, size_in_bytes(message) * self.parties)
         return reply, states
+
+    def gradients(
+        self, numbers: Numbers, parties: PartyStates, message: Any, w: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        values, lines = self.net.gradients(numbers, parties, message, w)
+        self._count(1, size_in_bytes((values, lines)) * self.parties, size_in_bytes((message, w)) * self.parties)
+        return values, lines
 
     def when(self, predicate: jax.Array, branch: Callable[..., Any], *operands: Any) -> Any:
         def counted(net: Any, *given: Any) -> Any:

@@ -13,12 +13,14 @@ import numpy as np
 
 from fedpact.federation.buckets import arrays, buckets, stacked
 from fedpact.federation.rows import Parties, checked_seed, split_rows, title
+from fedpact.federation.setting import Setting
 from fedpact.federation.table import Table, as_table
 from fedpact.federation.trials import check_row_wise, guarded, guarded_server
 from fedpact.problem.columns import kind
 from fedpact.problem.expressions import Mean, Scope, Value
 from fedpact.problem.oracle import Compiled, Oracle, Program, Shape, compile_problem
 from fedpact.problem.regularizers import FlatRegularizer
+from fedpact.problem.split import SplitModel
 from fedpact.problem.statement import Problem
 
 DISCLOSED = 512  # parties times constraints up to which their curves are recorded without being asked
@@ -33,11 +35,31 @@ class Bound(eqx.Module):
     start: jax.Array
     order: tuple[tuple[int, ...], ...] = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
+    rows: tuple[int, ...] = eqx.field(static=True)
     compiled: Compiled = eqx.field(static=True)
+
+    whole: str | None = eqx.field(static=True, default=None)
+    ridge: float | None = eqx.field(static=True, default=0.0)
 
     @property
     def shape(self) -> Shape:
         return self.compiled.party.shape
+
+    @property
+    def setting(self) -> Setting:
+        """What a method is told before it begins."""
+        return Setting(
+            size=self.shape.size,
+            parties=len(self.names),
+            pooled=len(self.compiled.party.pooled),
+            at_each=tuple(c.name for c, scope, _ in self.compiled.rows if scope == "party"),
+            rows=dict(zip(self.names, self.rows, strict=True)),
+            whole=self.whole,
+            bent=self.regularizer.bent != "none",
+            ridge=self.ridge,
+            constraints=tuple(c.name for c, _, _ in self.compiled.rows),
+            programs=(self.compiled.party, self.compiled.server),
+        )
 
 
 def bind(
@@ -54,6 +76,8 @@ def bind(
         raise TypeError(f"a problem is made by fp.minimize(...), not {type(problem).__name__}")
     if not isinstance(parties, Parties):
         parties = split_rows(parties)
+    if isinstance(problem.model, SplitModel):
+        raise ValueError("the model is split over holders of columns, but the parties hold rows; see fp.split_columns")
     own = None if server is None else as_table(server)
     if own is not None and not own.rows:
         raise ValueError("the server's table holds no rows; give it some, or leave server= out")
@@ -65,10 +89,10 @@ def bind(
     columns, whole = _columns_read(compiled.party, holders[0])
     _check_columns(columns, holders)
     _check_labels(problem, holders, params, ("party", "pooled"))
-    weights = _weights(compiled, holders)
+    weights = mean_weights(compiled, holders)
     if disclose is None:
         disclose = len(parties) * max(1, len(compiled.party.constraints)) <= DISCLOSED
-    order = buckets([h.table.rows for h in holders], exact=whole)
+    order = buckets([h.table.rows for h in holders], exact=whole is not None)
     w: Any = shape.ravel(params)
     check_row_wise(compiled.party, parties, order, columns, w)
     oracles = tuple(
@@ -81,7 +105,10 @@ def bind(
     oracles = guarded(oracles, [[holders[i].title for i in bucket] for bucket in order], w)
     at_server = guarded_server(at_server, w)
     compiled = dataclasses.replace(compiled, party=oracles[0].program, server=at_server.program)
-    bound = Bound(oracles, at_server, problem.regularizer.flat(params), w, order, parties.names, compiled)
+    bound = Bound(
+        oracles, at_server, problem.regularizer.flat(params), w, order, parties.names, parties.sizes, compiled, whole,
+        problem.regularizer.even,
+    )  # fmt: skip
     return jax.device_put(bound)
 
 
@@ -213,25 +240,43 @@ def _no_server_rows(problem: Problem, own: Table | None) -> None:
         raise ValueError("the objective is taken on the server's own rows, but fp.solve got no server=table")
 
 
-def _columns_read(program: Program, holder: _Holder) -> tuple[tuple[str, ...], bool]:
-    """Which columns the functions read, whether one of them reads a table as a whole, and that they give numbers."""
+def holder_of(name: str, table: Table) -> _Holder:
+    """A party as a holder of this table."""
+    return _Holder.of(name, table)
+
+
+def checked_columns(
+    problem: Problem, program: Program, holder: _Holder, params: Any, more: dict[str, jax.ShapeDtypeStruct]
+) -> tuple[str, ...]:
+    """The columns of a holder that functions read, checked; `more` stand beside the table's own."""
+    columns, _ = _columns_read(program, holder, more)
+    _check_columns(columns, [holder])
+    _check_labels(problem, [holder], params, ("pooled",), more)
+    return columns
+
+
+def _columns_read(
+    program: Program, holder: _Holder, more: dict[str, jax.ShapeDtypeStruct] | None = None
+) -> tuple[tuple[str, ...], str | None]:
+    """Which columns the functions read, which of them reads a table as a whole, and that they give numbers."""
     seen: set[str] = set()
-    whole = False
-    columns = tuple((name, spec.shape, spec.dtype) for name, spec in _specs(holder.table).items())
+    whole = None
+    more = more or {}
+    columns = tuple((name, spec.shape, spec.dtype) for name, spec in (_specs(holder.table) | more).items())
     others = tuple(name for name in holder.table.columns if name not in {name for name, _, _ in columns})
     for (atom, scope), held in zip(program.atoms, program.held, strict=True):
         with _blaming(str(atom), holder):
             read, given = _traced(atom, held, program.shape, columns, others)
         seen |= read
         if isinstance(atom, Value) and read:
-            whole = True
+            whole = str(atom)
             if scope == "pooled":
                 raise ValueError(
                     f"{atom} reads rows, so it has no value over all parties' rows together; write it as the mean of a "
                     "row-wise function: fp.mean(fn).pooled()"
                 )
         _check_number(atom, given, holder.table.rows)
-    return tuple(sorted(seen)), whole
+    return tuple(sorted(seen - set(more))), whole
 
 
 def _check_number(atom: Mean | Value, given: Any, rows: int) -> None:
@@ -294,12 +339,19 @@ def _width(column: np.ndarray) -> str:
     return "one number a row" if column.ndim == 1 else f"width {'x'.join(map(str, column.shape[1:]))}"
 
 
-def _check_labels(problem: Problem, holders: list[_Holder], params: Any, scopes: tuple[Scope, ...]) -> None:
+def _check_labels(
+    problem: Problem,
+    holders: list[_Holder],
+    params: Any,
+    scopes: tuple[Scope, ...],
+    more: dict[str, jax.ShapeDtypeStruct] | None = None,
+) -> None:
     read = {t.atom.function for t in problem.terms() if isinstance(t.atom, Mean) and t.scope in scopes}
     for loss in problem.losses:
         if loss not in read:
             continue
-        scores = None if loss.labels is not None else jax.eval_shape(loss.model.apply, params, _specs(holders[0].table))
+        specs = _specs(holders[0].table) | (more or {})
+        scores = None if loss.labels is not None else jax.eval_shape(loss.model.apply, params, specs)
         for holder in holders:
             bad, expected = loss.unexpected_labels(holder.table[loss.label], scores)
             if bad:
@@ -327,7 +379,7 @@ def _selected(atom: Mean, holder: _Holder) -> np.ndarray:
         raise ValueError(f"the mask {atom.where} at {holder.title}: {error}") from None
 
 
-def _weights(compiled: Compiled, holders: list[_Holder]) -> list[np.ndarray]:
+def mean_weights(compiled: Compiled, holders: list[_Holder]) -> list[np.ndarray]:
     """Each mean's weights on each party's rows: 1/count on the selected ones, the count over all rows where pooled."""
     means = [(atom, scope) for atom, scope in compiled.party.atoms if isinstance(atom, Mean)]
     lines: list[list[np.ndarray]] = [[] for _ in holders]
@@ -374,4 +426,5 @@ def _server_oracle(
                 _, given = _traced(atom, held, program.shape, (), ())
             _check_number(atom, given, 0)
     index: Any = np.asarray(-1)
-    return Oracle(rows, weights, index, program)
+    count: Any = np.asarray(0 if own is None else own.rows)
+    return Oracle(rows, weights, index, count, program)

@@ -58,10 +58,13 @@ def stacked(
     room = max(table.rows for table in tables)
 
     def fill(array: np.ndarray) -> np.ndarray:
+        if len(array) == room:
+            return array
         return np.concatenate([array, np.repeat(array[:1], room - len(array), axis=0)])
 
     columns_of = [arrays(table, columns) for table in tables]
     rows: Any = {name: np.stack([fill(mine[name]) for mine in columns_of]) for name in columns}
     lines: Any = np.stack([np.pad(w, ((0, 0), (0, room - w.shape[1]))) for w in weights])
     index: Any = np.asarray(places)
-    return Oracle(rows, lines, index, program, disclose)
+    count: Any = np.asarray([table.rows for table in tables])
+    return Oracle(rows, lines, index, count, program, disclose)

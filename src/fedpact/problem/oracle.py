@@ -20,6 +20,7 @@ from fedpact.problem.constraints import Constraint
 from fedpact.problem.expressions import Expression, Mean, Scope, Value
 from fedpact.problem.fingerprint import digest
 from fedpact.problem.losses import Loss
+from fedpact.problem.models import squared_norm
 from fedpact.problem.statement import Problem
 
 
@@ -44,7 +45,7 @@ class Shape:
         return jax.tree.unflatten(self.tree, [jax.ShapeDtypeStruct(shape, jnp.float64) for shape in self.shapes])
 
     def ravel(self, params: Any) -> np.ndarray:
-        return np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in jax.tree.leaves(params)])
+        return np.concatenate([np.zeros(0), *(np.ravel(np.asarray(leaf, float)) for leaf in jax.tree.leaves(params))])
 
     def unravel(self, w: Any) -> Any:
         leaves, start = [], 0
@@ -114,6 +115,45 @@ class Program:
             line += 1
         return jnp.stack(values) if values else jnp.zeros(0, w.dtype)
 
+    def without_norm(self, objective: bool, constraints: tuple[bool, ...], pooled: tuple[bool, ...]) -> "Program":
+        """The same program with no ‖params‖² in the numbers that are chosen; `norm_shares` says how much there was."""
+        chosen = (objective,), constraints, pooled
+
+        def stripped(side: Linear, which: tuple[bool, ...]) -> Linear:
+            lines = (
+                tuple(0.0 if out and place in self.norms else c for place, c in enumerate(line))
+                for line, out in zip(side.coefficients, which, strict=True)
+            )
+            return Linear(tuple(lines), side.constants)
+
+        sides = (stripped(side, which) for side, which in zip(self.sides, chosen, strict=True))
+        return dataclasses.replace(self, **dict(zip(("objective", "constraints", "pooled"), sides, strict=True)))
+
+    @property
+    def sides(self) -> tuple[Linear, Linear, Linear]:
+        return self.objective, self.constraints, self.pooled
+
+    @property
+    def norms(self) -> tuple[int, ...]:
+        """The atoms that are ‖params‖²."""
+        return tuple(
+            place
+            for place, (atom, _) in enumerate(self.atoms)
+            if isinstance(atom, Value) and atom.function is squared_norm
+        )
+
+    def norm_shares(self) -> tuple[np.ndarray, ...]:
+        """The factor of ‖params‖² in objective, constraints and pooled contributions."""
+        places = list(self.norms)
+        return tuple(
+            np.asarray(side.coefficients, float).reshape(len(side), len(self.atoms))[:, places].sum(1)
+            for side in self.sides
+        )
+
+    def moving(self) -> tuple[np.ndarray, ...]:
+        """Whether objective, constraints and pooled contributions depend on the parameters at all."""
+        return tuple(np.array([any(line) for line in side.coefficients], bool) for side in self.sides)
+
     def is_guarded(self, place: int) -> bool:
         return bool(self.guarded) and self.guarded[place]
 
@@ -167,6 +207,7 @@ class Oracle(eqx.Module):
     rows: dict[str, jax.Array]
     weights: jax.Array
     index: jax.Array
+    count: jax.Array  # rows that are really there: the first ones
     program: Program = eqx.field(static=True)
     discloses: bool = eqx.field(static=True, default=False)
 
@@ -178,6 +219,11 @@ class Oracle(eqx.Module):
         atoms = self.program.evaluate(w, self.rows, self.weights)
         program = self.program
         return Values(program.objective(atoms)[0], program.constraints(atoms), program.pooled(atoms))
+
+    def sample(self, places: jax.Array, factor: jax.Array) -> "Oracle":
+        """The same functions on some rows, each mean's weights multiplied by `factor`."""
+        rows = {name: column[places] for name, column in self.rows.items()}
+        return dataclasses.replace(self, rows=rows, weights=factor * self.weights[:, places])
 
     def curvature(self, w: jax.Array, weights: Values) -> jax.Array:
         """∇² of the weighted sum of this holder's functions."""

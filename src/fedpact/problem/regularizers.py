@@ -47,6 +47,13 @@ class Regularizer:
             raise TypeError(f"a regulariser is added to another one, not to {other!r}")
         return self
 
+    @property
+    def even(self) -> float | None:
+        """a where this is a‖w‖² of all parameters alike, None where it is another one."""
+        if any(part.kind != "l2" or part.on is not None for part in self.parts):
+            return None
+        return float(sum(part.numbers[0] for part in self.parts))
+
     def flat(self, params: Any) -> "FlatRegularizer":
         """The same regulariser on the flat vector of these parameters, in numpy."""
         size = sum(np.size(leaf) for leaf in jax.tree.leaves(params))

@@ -2,11 +2,12 @@
 
 import abc
 import enum
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import equinox as eqx
 import jax
 
+from fedpact.federation.setting import Setting
 from fedpact.problem.oracle import Oracle
 from fedpact.protocol.network import Network, PartyStates
 
@@ -59,9 +60,11 @@ class Told(eqx.Module):
 class Algorithm(eqx.Module, Generic[Server]):
     """A method. `init` and `round` talk to parties through `net` alone."""
 
-    def prepared(self, size: int, parties: int, pooled: int) -> "Algorithm[Server]":
-        """The same method with choices that depend on the problem's size made; called once before `init`."""
-        del size, parties, pooled
+    takes_columns: ClassVar[bool] = False  # whether it knows what to do where columns are split
+
+    def prepared(self, setting: Setting) -> "Algorithm[Server]":
+        """The same method with choices that depend on the problem made; called once before `init`, it may refuse."""
+        del setting
         return self
 
     @abc.abstractmethod
@@ -83,6 +86,10 @@ class Algorithm(eqx.Module, Generic[Server]):
     @abc.abstractmethod
     def multipliers(self, own: Oracle, state: Any, answer: Answer) -> jax.Array:
         """A party's step: its own multipliers at the answer."""
+
+    def block(self, own: Any, state: Any, answer: Answer) -> jax.Array:
+        """A party's step where columns are split: its own block of parameters at the answer."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def aim(self, server: Server, goal: Goal) -> Server:

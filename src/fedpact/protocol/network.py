@@ -5,12 +5,15 @@ from typing import Any, Protocol
 
 import jax
 
+from fedpact.federation.blocks import Block
 from fedpact.problem.oracle import Oracle
 from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.protocol.messages import Reply
 
 PartyStates = Any  # opaque to algorithms: stacked states in this process, a token where states stay with their parties
-Step = Callable[[Oracle, Any, Any], tuple[Any, Reply]]  # (own data, own state, message) -> (own state, reply)
+# (own data, own state, message) -> (own state, reply), where rows are split or where columns are
+Step = Callable[[Oracle, Any, Any], tuple[Any, Reply]] | Callable[[Block, Any, Any], tuple[Any, Reply]]
+Numbers = Callable[[Any, Any, Any, jax.Array], jax.Array]  # (own data, own state, message, w) -> a vector of numbers
 
 
 class Network(Protocol):
@@ -33,6 +36,16 @@ class Network(Protocol):
 
     def exchange(self, step: Step, parties: PartyStates, message: Any) -> tuple[Reply, PartyStates]:
         """Broadcast `message`; every party runs `step` on its own data and state; combine the replies."""
+        ...
+
+    def gradients(
+        self, numbers: Numbers, parties: PartyStates, message: Any, w: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """One exchange: Σ over parties of `numbers` at w, and the gradient of each of these sums, line by line.
+
+        A party sends its own numbers and gradients. Where all parties are in one process only the sums are computed, which
+        for a network of many parameters takes a fraction of the time.
+        """
         ...
 
     def when(self, predicate: jax.Array, branch: Callable[..., Any], *operands: Any) -> Any:

@@ -5,11 +5,20 @@ from typing import Any
 
 from fedpact.reproduce.prox_al import NP_DATA, fairness, lcqp, neyman_pearson
 from fedpact.reproduce.rounds import rounds
+from fedpact.reproduce.ssca import BATCHES, ssca_columns, ssca_rows, tradeoff
 
 EXPERIMENTS: dict[str, Callable[..., list[dict[str, Any]]]] = {
     "rounds": rounds,
     "prox-al/np": neyman_pearson,
     "prox-al/fairness": fairness,
     "prox-al/lcqp": lcqp,
+    "ssca/rows": ssca_rows,
+    "ssca/columns": ssca_columns,
+    "ssca/tradeoff": tradeoff,
 }
-NAMES = {"rounds": (*NP_DATA, "adult-b", "lcqp"), "prox-al/np": NP_DATA}  # what --only may choose from
+NAMES = {  # what --only may choose from
+    "ssca/rows": BATCHES,
+    "ssca/columns": BATCHES,
+    "rounds": (*NP_DATA, "adult-b", "lcqp"),
+    "prox-al/np": NP_DATA,
+}

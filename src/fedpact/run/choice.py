@@ -13,8 +13,11 @@ from fedpact.algorithms.inner.newton import Newton
 from fedpact.algorithms.interior_point import InteriorPoint
 from fedpact.algorithms.prox_al import ProxAL
 from fedpact.engines.local import LocalNetwork, Metered
-from fedpact.federation.binding import Bound, bind
+from fedpact.federation.binding import Bound
+from fedpact.federation.blocks import BoundColumns, bind_any
+from fedpact.federation.columns import ColumnParties
 from fedpact.federation.rows import Parties
+from fedpact.federation.setting import Setting
 from fedpact.precision import in_double
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Algorithm, Goal
@@ -36,6 +39,19 @@ ROUNDS: dict[type, tuple[int, int]] = {
 def automatic(size: int) -> Algorithm:
     """The method that `fp.solve` takes when none is given, for this many parameters."""
     return InteriorPoint() if size <= INTERIOR_UP_TO else ProxAL(LBFGS())
+
+
+def chosen(algorithm: Algorithm | None, setting: Setting) -> Algorithm:
+    """The method that was given, or the automatic choice; refused where it cannot take split columns."""
+    if not setting.columns:
+        return algorithm or automatic(setting.size)
+    if algorithm is None:
+        raise ValueError("the parties hold columns; give a method that takes them, such as fp.SSCA(batch=100)")
+    if not algorithm.takes_columns:
+        raise ValueError(
+            f"{type(algorithm).__name__} takes parties who hold rows; over columns use fp.SSCA(batch=100), say"
+        )
+    return algorithm
 
 
 def title(algorithm: Algorithm) -> str:
@@ -73,7 +89,7 @@ class Explanation:
 @in_double
 def explain(
     problem: Problem,
-    parties: Parties | Any,
+    parties: Parties | ColumnParties | Any,
     algorithm: Algorithm | None = None,
     *,
     server: Any = None,
@@ -83,11 +99,10 @@ def explain(
 
     Arguments as in `fp.solve`. `print(fp.explain(problem, parties))` reads as text.
     """
-    bound = bind(problem, parties, server, start=start)
-    size = int(bound.start.size)
-    chosen = algorithm or automatic(size)
+    bound = bind_any(problem, parties, server, start=start)
+    size = bound.setting.size
     reason = "as you asked" if algorithm is not None else _reason(size)
-    prepared = chosen.prepared(size, len(bound.names), len(bound.compiled.party.pooled))
+    prepared = chosen(algorithm, bound.setting).prepared(bound.setting)
     up, down = _bytes_per_round(bound, prepared)
     solver = getattr(prepared, "inner", None) or prepared
     n = len(bound.names)
@@ -107,7 +122,7 @@ class _Certain(Metered):
         return self.net.when(predicate, branch, *operands)
 
 
-def _bytes_per_round(bound: Bound, algorithm: Algorithm) -> tuple[int, int]:
+def _bytes_per_round(bound: Bound | BoundColumns, algorithm: Algorithm) -> tuple[int, int]:
     net = LocalNetwork.of(bound)
     counted = _Certain(net)
 

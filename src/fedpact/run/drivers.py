@@ -14,6 +14,7 @@ import numpy as np
 from jax import lax
 
 from fedpact.engines.local import Metered
+from fedpact.federation.blocks import Block
 from fedpact.protocol.algorithm import Algorithm, Info, Status
 from fedpact.protocol.messages import Reply
 
@@ -142,11 +143,13 @@ def begin(algorithm: Algorithm, net: Any, w: jax.Array, goal: Any, seed: Any) ->
 
 @partial(jax.jit, static_argnums=0)
 def conclude(algorithm: Algorithm, net: Any, server: Any, parties: Any) -> tuple[Any, Any]:
-    """The answer, and every party's own multipliers at it."""
+    """The answer, and what every party keeps of it: its own multipliers, or its block where columns are split."""
     answer = algorithm.answer(server, net)
-    _, multipliers = net.exchange(partial(_own_multipliers, algorithm), parties, answer)
-    return answer, multipliers
+    _, kept = net.exchange(partial(_kept, algorithm), parties, answer)
+    return answer, kept
 
 
-def _own_multipliers(algorithm: Algorithm, own: Any, state: Any, answer: Any) -> Any:
+def _kept(algorithm: Algorithm, own: Any, state: Any, answer: Any) -> Any:
+    if isinstance(own, Block):
+        return algorithm.block(own, state, answer), Reply()
     return algorithm.multipliers(own, state, answer), Reply()

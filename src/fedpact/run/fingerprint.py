@@ -1,15 +1,15 @@
 """A digest of the data, beside that of problems and methods: whether a saved run belongs to these parties."""
 
 import hashlib
+from collections.abc import Mapping
 
 import numpy as np
 
-from fedpact.federation.rows import Parties
 from fedpact.federation.table import Table
 from fedpact.problem.fingerprint import digest as digest
 
 
-def digest_of_data(parties: Parties, server: Table | None) -> str:
+def digest_of_data(parties: Mapping[str, Table], server: Table | None) -> str:
     """A digest of who holds which rows."""
     sha = hashlib.sha256()
     for name, table in [*parties.items(), *([("", server)] if server is not None else [])]:

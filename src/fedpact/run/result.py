@@ -1,6 +1,7 @@
 """What a run hands back."""
 
 import dataclasses
+import math
 import os
 import pathlib
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ import numpy as np
 from fedpact.certificate import Certificate, ConstraintReport
 from fedpact.precision import in_double
 from fedpact.problem.columns import numeric
+from fedpact.problem.split import EMBEDDED, TOP, SplitModel
 from fedpact.problem.statement import Problem
 from fedpact.report.page import write_page
 from fedpact.report.words import in_bytes
@@ -61,8 +63,13 @@ class Result:
 
     @in_double
     def predict(self, rows: Mapping[str, Any]) -> np.ndarray:
-        """The model's scores on new rows (a table, or a mapping with the model's input column)."""
+        """The model's scores on new rows (a table, or a mapping with the model's input column).
+
+        Where columns are split: the parties' tables by name, or what `fp.split_columns` gave.
+        """
         model = self.problem.model
+        if isinstance(model, SplitModel):
+            return np.asarray(self._over_columns(model, rows))
         if model is None:
             raise ValueError("the problem was stated without a model, so there is nothing to predict with")
         if not isinstance(rows, Mapping):
@@ -81,6 +88,22 @@ class Result:
             raise ValueError(
                 f"column {wanted!r} has the width {width}, which the parameters {shapes} do not fit ({error})"
             ) from None
+
+    def _over_columns(self, model: SplitModel, tables: Mapping[str, Any]) -> jax.Array:
+        given = []
+        for name in self.parties:
+            if not isinstance(tables, Mapping) or name not in tables:
+                raise ValueError(f"predict needs the table of every party by name; there is none of {name!r}")
+            x = jnp.asarray(numeric(tables[name])["x"])
+            bottom, params = model.bottom_for(math.prod(x.shape[1:])), jax.tree.map(jnp.asarray, self.params[name])
+            try:
+                given.append(bottom.apply(params, {"x": x}))
+            except TypeError as error:
+                raise ValueError(f"column 'x' of party {name!r} does not fit its parameters ({error})") from None
+        if len({len(part) for part in given}) > 1:
+            raise ValueError("predict needs the same rows of every party, but their tables have different lengths")
+        embedded = sum(given[1:], given[0]) if model.combine == "sum" else jnp.stack(given, axis=1)
+        return model.apply(jax.tree.map(jnp.asarray, self.params.get(TOP, {})), {EMBEDDED: embedded})
 
     def report(self, path: str | os.PathLike[str]) -> pathlib.Path:
         """Write one self-contained HTML page: certificate, and objective, violation and multipliers over the rounds."""

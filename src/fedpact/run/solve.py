@@ -14,7 +14,9 @@ import numpy as np
 from fedpact import __about__
 from fedpact.certificate import Certificate, certify, conflicting
 from fedpact.engines.local import LocalNetwork
-from fedpact.federation.binding import Bound, bind
+from fedpact.federation.binding import Bound
+from fedpact.federation.blocks import BoundColumns, bind_any
+from fedpact.federation.columns import ColumnParties
 from fedpact.federation.rows import Parties, checked_seed, split_rows
 from fedpact.federation.table import as_table
 from fedpact.federation.trials import not_finite
@@ -24,7 +26,7 @@ from fedpact.protocol.algorithm import Algorithm, Goal, Status
 from fedpact.protocol.options import check
 from fedpact.run import drivers
 from fedpact.run.checkpoint import Folder
-from fedpact.run.choice import automatic, title
+from fedpact.run.choice import chosen, title
 from fedpact.run.fingerprint import digest, digest_of_data
 from fedpact.run.history import History
 from fedpact.run.progress import ProgressLine
@@ -89,13 +91,11 @@ def solve(
         raise ValueError(f"driver={driver!r}: 'chunked', 'fused' or 'stepwise'")
     if resume and save is None:
         raise ValueError("resume=True needs save=, the folder of the run to go on with")
-    parties = parties if isinstance(parties, Parties) else split_rows(parties)
+    parties = parties if isinstance(parties, Parties | ColumnParties) else split_rows(parties)
     own = None if server is None else as_table(server)
     seed = checked_seed(seed)
-    bound = bind(problem, parties, own, start=start, seed=seed, disclose=disclose)
-    size = bound.start.size
-    algorithm = algorithm or automatic(size)
-    algorithm = algorithm.prepared(size, len(bound.names), len(bound.compiled.party.pooled))
+    bound = bind_any(problem, parties, own, start=start, seed=seed, disclose=disclose)
+    algorithm = chosen(algorithm, bound.setting).prepared(bound.setting)
     with kept_programs():
         run = _Run(bound, algorithm, tolerance, seed, driver)
         if save is not None:
@@ -106,7 +106,7 @@ def solve(
                 "data": digest_of_data(parties, own),
                 "start": digest(np.asarray(bound.start)),
                 "seed": seed,
-                "disclose": bound.oracles[0].discloses,
+                "disclose": isinstance(bound, Bound) and bound.oracles[0].discloses,
             }
             run.open(Folder(save), owner, resume)
         with ProgressLine(progress) as line:
@@ -118,7 +118,7 @@ def solve(
 class _Run:
     """A run under way: the only place where state changes."""
 
-    bound: Bound
+    bound: Bound | BoundColumns
     algorithm: Algorithm
     tolerance: float
     seed: int
@@ -269,8 +269,8 @@ class _Run:
     # the end
 
     def certify(self) -> Certificate:
-        answer, multipliers = drivers.conclude(self.algorithm, self.net, self.server, self.parties)
-        self.certificate = certify(self.bound, self.net, multipliers, answer)
+        answer, self.kept = drivers.conclude(self.algorithm, self.net, self.server, self.parties)
+        self.certificate = certify(self.bound, self.net, self.kept, answer)
         self.answer = answer
         return self.certificate
 
@@ -281,9 +281,15 @@ class _Run:
         if status == Status.converged and not certificate.holds(self.tolerance):
             status = Status.stopped
         message = _sentence(status, certificate, self)
-        w = np.asarray(self.answer.w)
+        w, bound = np.asarray(self.answer.w), self.bound
+        blocks: dict[str, np.ndarray] = {}
+        if isinstance(bound, BoundColumns):
+            params = bound.params(w, self.kept)
+            blocks = {f"block {name}": np.asarray(block) for name, block in bound.by_name(self.kept).items()}
+        else:
+            params = jax.tree.map(np.asarray, bound.shape.unravel(w))
         result = Result(
-            params=jax.tree.map(np.asarray, self.bound.shape.unravel(w)),
+            params=params,
             status=status.name,
             message=message,
             certificate=certificate,
@@ -307,6 +313,7 @@ class _Run:
                     "party_multipliers": certificate.party_multipliers,
                     "server_multipliers": certificate.server_multipliers,
                     "pooled_multipliers": certificate.pooled_multipliers,
+                    **blocks,
                 },
                 {
                     "fedpact": __about__.VERSION,
@@ -335,11 +342,18 @@ def _sentence(status: Status, certificate: Certificate, run: _Run) -> str:
         return f"every optimality condition holds to {run.tolerance:g} after {run.rounds} rounds"
     if status == Status.diverged or not math.isfinite(certificate.stationarity + certificate.feasibility):
         b = run.bound
-        culprit = not_finite(b.oracles, b.server, b.order, b.names, b.start)
+        culprit = not_finite(b.oracles, b.server, b.order, b.names, b.start) if isinstance(b, Bound) else None
         if culprit is not None:
             return f"{culprit} at the start; make it finite there, or begin elsewhere with start="
     if status == Status.max_rounds:
-        return f"{run.rounds} rounds were allowed and done; {numbers}; more with max_rounds=, or save= and resume=True"
+        done = f"{run.rounds} rounds were allowed and done; {numbers}; more with max_rounds=, or save= and resume=True"
+        broken = [r for r in certificate.constraints if max(r.violations) > run.tolerance]
+        if not broken:
+            return done
+        worst = max(broken, key=lambda r: max(r.violations))
+        at = int(np.argmax(worst.violations))
+        place = f"{worst.values[at]:.6g} at {worst.holders[at]}, wanted {worst.bound}"
+        return f"{done}. The best that was reached breaks {worst.name!r}: {place}"
     if status == Status.diverged:
         return (
             f"the iterates left every bound in round {run.rounds}: the objective may have no minimum (add a regulariser), "

@@ -9,7 +9,9 @@ import numpy as np
 
 from fedpact.certificate import Certificate, certify
 from fedpact.engines.local import LocalNetwork
-from fedpact.federation.binding import bind
+from fedpact.federation.binding import Bound
+from fedpact.federation.blocks import BoundColumns, bind_any
+from fedpact.federation.columns import ColumnParties
 from fedpact.federation.rows import Parties, split_rows
 from fedpact.precision import in_double
 from fedpact.problem.statement import Problem
@@ -51,7 +53,7 @@ class Verification:
 def verify(
     folder: str | os.PathLike[str],
     problem: Problem,
-    parties: Parties | Any,
+    parties: Parties | ColumnParties | Any,
     server: Any = None,
     params: Any = None,
     *,
@@ -74,7 +76,7 @@ def verify(
     arrays, words = Folder(folder).load_answer()
     if words.get("problem") != digest(problem):
         raise ValueError(f"{folder} holds a run of another problem than the one given")
-    parties = parties if isinstance(parties, Parties) else split_rows(parties)
+    parties = parties if isinstance(parties, Parties | ColumnParties) else split_rows(parties)
     if list(parties.names) != words["parties"]:
         raise ValueError(
             f"the run was over {', '.join(words['parties'])}; these parties are {', '.join(parties.names)}"
@@ -82,7 +84,7 @@ def verify(
     guessed = problem.model is None and params is None
     start = params if problem.model is None else None
     try:
-        bound = bind(problem, parties, server, start=np.zeros_like(arrays["w"]) if guessed else start)
+        bound = bind_any(problem, parties, server, start=np.zeros_like(arrays["w"]) if guessed else start)
     except ValueError as error:
         if not guessed:
             raise
@@ -93,6 +95,7 @@ def verify(
     expected = {
         "w": (bound.shape.size,),
         "party_multipliers": (len(bound.names), len(bound.compiled.party.constraints)),
+        **{f"block {name}": shape for name, shape in _block_shapes(bound).items()},
         "server_multipliers": (len(bound.compiled.server.constraints),),
         "pooled_multipliers": (len(bound.compiled.party.pooled),),
     }
@@ -101,8 +104,17 @@ def verify(
             raise ValueError(f"{folder}: {name} has the shape {getattr(arrays.get(name), 'shape', None)}, not {shape}")
     net = LocalNetwork.of(bound)
     w, held, pooled = (jnp.asarray(arrays[n]) for n in ("w", "server_multipliers", "pooled_multipliers"))
-    multipliers = net.scattered(jnp.asarray(arrays["party_multipliers"]))
-    certificate = certify(bound, net, multipliers, Answer(w, held, pooled, jnp.asarray(0.0)))
+    if isinstance(bound, BoundColumns):
+        kept = tuple(jnp.stack([jnp.asarray(arrays[f"block {bound.names[i]}"]) for i in mine]) for mine in bound.order)
+    else:
+        kept = net.scattered(jnp.asarray(arrays["party_multipliers"]))
+    certificate = certify(bound, net, kept, Answer(w, held, pooled, jnp.asarray(0.0)))
     claimed = {name: float(words[name]) for name in ("stationarity", "feasibility", "complementarity", "objective")}
     asked = float(words["tolerance"] if tolerance is None else tolerance)
     return Verification(certificate.holds(asked), asked, certificate, claimed)
+
+
+def _block_shapes(bound: Bound | BoundColumns) -> dict[str, tuple[int]]:
+    if isinstance(bound, Bound):
+        return {}
+    return {bound.names[i]: (b.shape.size,) for b, mine in zip(bound.oracles, bound.order, strict=True) for i in mine}

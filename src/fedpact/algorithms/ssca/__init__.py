@@ -1,0 +1,1 @@
+"""Mini-batch stochastic successive convex approximation, rows or columns split."""

@@ -1,0 +1,224 @@
+"""Columns split over parties: all hold the same rows, each has features of its own; active parties hold labels and groups."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from fedpact.federation.rows import title
+from fedpact.federation.table import Table, as_table
+
+INPUTS = "x"
+
+
+class ColumnParties(Mapping[str, Table]):
+    """Who holds which columns. `parties["shop"]` is that party's table: of a passive party, its features and nothing else."""
+
+    def __init__(self, tables: Mapping[str, Table], active: Sequence[str]):
+        self._tables = dict(tables)
+        self.active = tuple(active)
+        first = self._tables[self.active[0]]
+        labels = {name: first[name] for name in first.columns if name != INPUTS}
+        if not labels:
+            raise ValueError(f"labels are at no party: {title(self.active[0])} is active but holds features only")
+        self.labels = Table(labels)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._tables)
+
+    @property
+    def rows(self) -> int:
+        """How many rows all of them hold."""
+        return next(iter(self._tables.values())).rows
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Features of each party."""
+        return tuple(int(np.prod(t[INPUTS].shape[1:], dtype=int)) for t in self._tables.values())
+
+    def __getitem__(self, name: str) -> Table:
+        if name not in self._tables:
+            raise KeyError(f"no party {name!r}; there are {', '.join(self._tables)}")
+        return self._tables[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+    def __repr__(self) -> str:
+        told = ", ".join(f"{name}: {width}" for name, width in list(zip(self.names, self.widths, strict=True))[:8])
+        return (
+            f"ColumnParties({len(self)} over {self.rows} rows with features {{{told}{', …' if len(self) > 8 else ''}}})"
+        )
+
+
+def split_columns(
+    data: Any,
+    parties: int | Mapping[str, Any] | None = None,
+    *,
+    active: Sequence[str] | Literal["all"] | None = None,
+    id: str | None = None,
+) -> ColumnParties:
+    """Give every party its columns.
+
+    data: one table whose features are to be dealt out: column `x`, or the named columns; or a mapping of tables, one per party,
+        over the same rows in the same order.
+    parties: how many (features go to "party 1", "party 2", … in blocks of like size); or for each name which features: places
+        in `x` such as range(0, 5), or names of columns.
+    active: who holds labels and groups, that is, all columns that are no features: names, or "all" (default: the first party).
+    id: a column that names the rows; where it is given, every table must have the same ones in the same order.
+    """
+    if (
+        isinstance(data, Mapping)
+        and not isinstance(data, Table)
+        and all(isinstance(v, Table | Mapping) for v in data.values())
+    ):
+        if parties is not None:
+            raise ValueError("the tables are split already, one per party; parties= splits one table")
+        tables = {str(name): as_table(table) for name, table in data.items()}
+        chosen = _active(active, tuple(tables))
+        return _aligned(tables, chosen, id)
+    table = as_table(data)
+    groups = _groups(table, parties)
+    chosen = _active(active, tuple(groups))
+    taken = {name for features in groups.values() for name in features if isinstance(name, str)} | {INPUTS}
+    labels = {name: table[name] for name in table.columns if name not in taken and name != id}
+    tables = {}
+    for name, features in groups.items():
+        tables[name] = Table({INPUTS: _features(table, features), **(labels if name in chosen else {})})
+    if id is not None:
+        _check_ids({"the table": _column(table, id, "the table")})
+    return ColumnParties(tables, chosen)
+
+
+def _groups(table: Table, parties: int | Mapping[str, Any] | None) -> dict[str, list[Any]]:
+    """Which features each party gets: places in x, or names of columns."""
+    if isinstance(parties, int) and not isinstance(parties, bool):
+        width = int(np.prod(_column(table, INPUTS, "the table").shape[1:], dtype=int))
+        if not 1 <= parties <= width:
+            raise ValueError(
+                f"split_columns(parties={parties}): column 'x' has {width} features, at least one for each party"
+            )
+        return {
+            f"party {i + 1}": list(map(int, part)) for i, part in enumerate(np.array_split(np.arange(width), parties))
+        }
+    if not isinstance(parties, Mapping) or not parties:
+        raise TypeError(
+            f"split_columns(parties={parties!r}): how many parties, or for each name its features: {{'bank': range(0, 5)}}"
+        )
+    groups = {
+        str(name): [features] if isinstance(features, str) else list(features) for name, features in parties.items()
+    }
+    owner: dict[Any, str] = {}
+    for name, features in groups.items():
+        if not features:
+            raise ValueError(f"{title(name)} gets no columns; leave it out or give it some")
+        for feature in features:
+            if feature in owner:
+                raise ValueError(
+                    f"feature {feature!r} is given to {title(owner[feature])} and {title(name)}; one holds it"
+                )
+            owner[feature] = name
+    return groups
+
+
+def _features(table: Table, features: list[Any]) -> np.ndarray:
+    """Features side by side, (rows, features)."""
+    if all(isinstance(f, str) for f in features):
+        columns = [np.asarray(_column(table, f, "the table")) for f in features]
+        return np.concatenate([c.reshape(len(c), -1) for c in columns], axis=1)
+    x = _column(table, INPUTS, "the table")
+    x = x.reshape(len(x), -1)
+    wrong = [
+        f
+        for f in features
+        if isinstance(f, bool | str) or not isinstance(f, int | np.integer) or not 0 <= f < x.shape[1]
+    ]
+    if wrong:
+        raise ValueError(f"there is no feature {wrong[0]!r}: column 'x' has the places 0 to {x.shape[1] - 1}")
+    return x[:, [int(f) for f in features]]
+
+
+def _active(active: Sequence[str] | str | None, names: tuple[str, ...]) -> tuple[str, ...]:
+    if active is None:
+        return names[:1]
+    if isinstance(active, str):
+        if active == "all":
+            return names
+        active = [active]
+    unknown = [name for name in active if name not in names]
+    if unknown:
+        raise ValueError(f"split_columns(active=...): no party {unknown[0]!r}; there are {', '.join(names)}")
+    if not active:
+        raise ValueError("labels are at no party: name at least one in active=, or write active='all'")
+    return tuple(name for name in names if name in active)
+
+
+def _aligned(tables: dict[str, Table], active: tuple[str, ...], id: str | None) -> ColumnParties:
+    """Tables that were given apart, checked to be over the same rows."""
+    if not tables:
+        raise ValueError("a federation needs at least one party; none was given")
+    sizes = {name: table.rows for name, table in tables.items()}
+    if id is not None:
+        _check_ids({title(name): _column(table, id, title(name)) for name, table in tables.items()})
+    elif len(set(sizes.values())) > 1:
+        told = ", ".join(f"{name}: {rows}" for name, rows in sizes.items())
+        raise ValueError(
+            f"all parties need the same rows, but they hold {told}; name the rows by a column and give id="
+        )
+    labels: dict[str, np.ndarray] = {}
+    for name in active:
+        for column in tables[name].columns:
+            if column in (INPUTS, id):
+                continue
+            mine = tables[name][column]
+            if column in labels and not np.array_equal(labels[column], mine):
+                wrong = int(np.sum(labels[column] != mine))
+                raise ValueError(
+                    f"column {column!r} of {title(name)} differs from that of {title(active[0])} in {wrong} rows"
+                )
+            labels.setdefault(column, mine)
+    out = {}
+    for name, table in tables.items():
+        features = _column(table, INPUTS, title(name))
+        if not np.prod(features.shape[1:], dtype=int):
+            raise ValueError(f"{title(name)} holds no features: its column 'x' has width 0")
+        extra = [c for c in table.columns if c not in (INPUTS, id)]
+        if name not in active and extra:
+            raise ValueError(
+                f"{title(name)} is passive, but its table holds {', '.join(map(repr, extra))}: take it out, or name the party "
+                "in active="
+            )
+        out[name] = Table({INPUTS: features, **(labels if name in active else {})})
+    return ColumnParties(out, active)
+
+
+def _check_ids(ids: dict[str, np.ndarray]) -> None:
+    """The same rows in the same order everywhere, each once; what is wrong is counted for every party."""
+    (first, wanted), *_ = ids.items()
+    problems = []
+    for name, mine in ids.items():
+        twice = len(mine) - len(np.unique(mine))
+        if twice:
+            problems.append(f"{name} has {twice} duplicate ids")
+    known = set(wanted.tolist())
+    for name, mine in ids.items():
+        here = set(mine.tolist())
+        missing, more = len(known - here), len(here - known)
+        if missing or more:
+            problems.append(f"{name} lacks {missing} of the ids of {first} and has {more} others")
+        elif len(mine) == len(wanted) and not np.array_equal(mine, wanted):
+            problems.append(
+                f"{name} has {int(np.sum(mine != wanted))} ids in other places than {first}: sort both by id"
+            )
+    if problems:
+        raise ValueError(f"rows do not match: {'; '.join(problems)}")
+
+
+def _column(table: Table, name: str, holder: str) -> np.ndarray:
+    if name not in table.columns:
+        raise ValueError(f"column {name!r} of {holder} is missing: it has {', '.join(table.columns)}")
+    return table[name]

@@ -1,0 +1,22 @@
+"""What a method may know about a problem and its federation before it begins."""
+
+import dataclasses
+
+from fedpact.problem.oracle import Program
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What a method is told about the problem before it begins."""
+
+    size: int  # parameters
+    parties: int
+    pooled: int = 0  # scalar constraints over all rows
+    at_each: tuple[str, ...] = ()  # names of the constraints at each party
+    rows: dict[str, int] = dataclasses.field(default_factory=dict)  # of each party
+    whole: str | None = None  # a function that reads tables whole
+    bent: bool = False  # whether h has kinks
+    ridge: float | None = 0.0  # a where h is a‖w‖², None where it is another one
+    constraints: tuple[str, ...] = ()  # names of all
+    columns: bool = False  # whether columns are split, not rows
+    programs: tuple[Program, Program] | None = None  # of a party, of the server

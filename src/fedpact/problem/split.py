@@ -1,0 +1,106 @@
+"""Models that are split over the holders of columns: each has a bottom of its own, the label holder has the top.
+
+scores = top(Σ_i bottom_i(x_i))   or   top((bottom_1(x_1), …, bottom_n(x_n)))
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal
+
+import jax
+
+from fedpact.problem.models import Model, Rows
+
+TOP = "top"  # the name of the top model's parameters beside the parties' blocks
+EMBEDDED = "what the bottoms gave"  # the column that the label holder reads in place of features
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitModel(Model):
+    """Made by `fp.split_model`. Its own parameters are the top's; `apply` reads what the bottoms gave."""
+
+    bottom: Callable[[int], Model]
+    combine: Literal["sum", "concat"]
+    top: Model | None
+
+    def bottom_for(self, width: int) -> Model:
+        """The bottom of a holder of this many features."""
+        made = self.bottom(width)
+        if not isinstance(made, Model):
+            raise TypeError(
+                f"split_model(bottom=...): bottom({width}) gives a {type(made).__name__}, not a model such as fp.linear()"
+            )
+        return made
+
+    def init(self, key: jax.Array, rows: Rows) -> Any:
+        return {} if self.top is None else self.top.init(key, {"x": self._joined(rows)})
+
+    def apply(self, params: Any, rows: Rows) -> jax.Array:
+        joined = self._joined(rows)
+        return joined if self.top is None else self.top.apply(params, {"x": joined})
+
+    def _joined(self, rows: Rows) -> jax.Array:
+        given = rows[EMBEDDED]
+        if self.combine == "sum":
+            return given
+        return given.reshape(given.shape[0], -1)  # (rows, parties, width): one party after the other
+
+
+@dataclasses.dataclass(frozen=True)
+class Chain(Model):
+    """Functions and models one after the other; parameters are those of its only model, or by place: "1", "2", …"""
+
+    parts: tuple[Any, ...]
+
+    def init(self, key: jax.Array, rows: Rows) -> Any:
+        params, signal = {}, rows["x"]
+        for place, part in enumerate(self.parts):
+            if isinstance(part, Model):
+                mine = params[str(place)] = part.init(jax.random.fold_in(key, place), {"x": signal})
+                signal = jax.eval_shape(part.apply, mine, {"x": signal})
+            else:
+                signal = jax.eval_shape(part, signal)
+            signal = jax.ShapeDtypeStruct(signal.shape, signal.dtype)
+        return next(iter(params.values())) if len(params) == 1 else params
+
+    def apply(self, params: Any, rows: Rows) -> jax.Array:
+        signal, alone = rows["x"], sum(isinstance(part, Model) for part in self.parts) == 1
+        for place, part in enumerate(self.parts):
+            if isinstance(part, Model):
+                signal = part.apply(params if alone else params[str(place)], {"x": signal})
+            else:
+                signal = part(signal)
+        return signal
+
+
+def split_model(
+    bottom: Callable[[int], Model], combine: Literal["sum", "concat"] = "sum", top: Model | None = None
+) -> SplitModel:
+    """A model over holders of columns.
+
+    bottom: a function of a party's number of features that gives its model, such as `lambda width: fp.mlp([width, 32])`.
+    combine: "sum" adds what the bottoms give, so that nobody sees one party's part by itself; "concat" puts it side by side.
+    top: a model of the combined signal at the label holder, such as `fp.chain(jax.nn.swish, fp.mlp([32, 10]))`; None: the
+        combined signal is the score.
+    """
+    if not callable(bottom) or isinstance(bottom, Model):
+        raise TypeError(f"split_model(bottom={bottom!r}): a function of the number of features that gives a model")
+    if combine not in ("sum", "concat"):
+        raise ValueError(f"split_model(combine={combine!r}): 'sum' or 'concat'")
+    if top is not None and not isinstance(top, Model):
+        raise TypeError(
+            f"split_model(top={top!r}): a model such as fp.mlp([32, 10]) or fp.chain(jax.nn.swish, ...), or None"
+        )
+    return SplitModel(bottom, combine, top)
+
+
+def chain(*parts: Model | Callable[[jax.Array], jax.Array]) -> Chain:
+    """Functions and models one after the other: `fp.chain(jax.nn.swish, fp.mlp([32, 10]))`."""
+    for part in parts:
+        if not callable(part) and not isinstance(part, Model):
+            raise TypeError(f"fp.chain takes models and functions of arrays, not {part!r}")
+    if not any(isinstance(part, Model) for part in parts):
+        raise ValueError(
+            "fp.chain needs at least one model such as fp.mlp([32, 10]); functions alone have no parameters"
+        )
+    return Chain(parts)

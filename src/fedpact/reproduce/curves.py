@@ -1,0 +1,40 @@
+"""Curves of an experiment over the rounds, as one page of HTML that loads nothing."""
+
+import importlib.resources
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from fedpact.report import markup
+from fedpact.report.plots import Limit, Line, Plot, figure
+
+
+def write_curves(path: pathlib.Path, heading: str, rows: list[dict[str, Any]], limit: float) -> pathlib.Path:
+    """Cost and accuracy of every method over the rounds, means over seeds; figures by the rows drawn in a round."""
+    figures = []
+    for limited, drawn in sorted({(row["limited"], row["drawn"]) for row in rows}):
+        mine = [row for row in rows if (row["limited"], row["drawn"]) == (limited, drawn)]
+        rounds = np.array(sorted({row["iterations"] for row in mine}))
+        for quantity, note in (("cost", "on all training rows"), ("accuracy", "on the test rows")):
+            names = list(dict.fromkeys(row["method"] for row in mine))
+            lines = tuple(
+                Line(name, _means(mine, name, quantity, rounds), place % 6 + 1) for place, name in enumerate(names)
+            )
+            limits = (Limit(limit, "limit", "above"),) if quantity == "cost" and limited else ()
+            title = f"{quantity}, B·E = {drawn}{', under a limit' if limited else ''}"
+            scale = "log" if quantity == "cost" else "auto"
+            figures.append(figure(Plot(title, note, lines, limits=limits, scale=scale), rounds, 200))
+    style = importlib.resources.files("fedpact.report").joinpath("page.css").read_text("utf-8")
+    path.write_text(
+        f'<!doctype html><html lang="en-GB"><head><meta charset="utf-8"><title>{markup.text(heading)}</title>'
+        f"<style>{style}</style></head><body><main><h1>{markup.text(heading)}</h1>"
+        f'<section class="grid">{"".join(figures)}</section></main></body></html>\n',
+        "utf-8",
+    )
+    return path
+
+
+def _means(rows: list[dict[str, Any]], name: str, quantity: str, rounds: np.ndarray) -> np.ndarray:
+    found = [[row[quantity] for row in rows if row["method"] == name and row["iterations"] == t] for t in rounds]
+    return np.array([np.mean(values) if values else np.nan for values in found])
