@@ -14,7 +14,7 @@ import numpy as np
 from fedpact.algorithms.merit import normal_distance, packed, updated, violation
 from fedpact.problem.oracle import Oracle, Values, derivatives
 
-REGULARIZATION = 1e-7  # δ, of ‖∇c‖²
+REGULARIZATION = 1e-7  # δ, of max(1, ‖∇c‖²)
 FLAT = 1e-20  # ‖∇c‖² of a constraint that no step can mend; δ = 1 keeps its multiplier from running away
 FRACTION = 0.995  # a multiplier may lose this part of itself in a round
 HALF = 0.5  # a slack that Newton's step would make negative keeps this part of itself, or what is left to κ/μ
@@ -99,7 +99,7 @@ class Barrier(eqx.Module):
     def weights(self, equality: np.ndarray) -> jax.Array:
         """W."""
         square = jnp.sum(self.jacobian**2, axis=1)
-        delta = jnp.where(square > FLAT, REGULARIZATION * square, 1.0)
+        delta = jnp.where(square > FLAT, REGULARIZATION * jnp.maximum(square, 1.0), 1.0)
         return 1.0 / (self.s * self.inverse(equality) + delta)
 
     def inverse(self, equality: np.ndarray) -> jax.Array:

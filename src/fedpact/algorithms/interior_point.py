@@ -12,7 +12,7 @@ W_i = diag(1/(s_i/μ_i + δ)), or 1/δ for an equality:
     symbol   here                 meaning
     s, μ     Barrier.s, .mu       slacks and multipliers, which stay with their holder
     κ        Server.kappa         what every product s μ is driven to
-    δ        barrier.py           1e-7 ‖∇c‖²: bounds W, which would else drown the curvature of f in rounding
+    δ        barrier.py           1e-7 max(1, ‖∇c‖²): bounds W, which would else drown the curvature of f in rounding
     ρ        Server.rho           the weight of c + s in the merit function
     θ        Step.closing         the part of c + s that a step closes: 1, less in a small ball
 
