@@ -14,7 +14,7 @@ from fedpact.federation.blocks import Block, BoundColumns
 from fedpact.problem.oracle import Oracle
 from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.protocol.messages import Reply, combine, merge, size_in_bytes
-from fedpact.protocol.network import Numbers, PartyStates, Step
+from fedpact.protocol.network import Numbers, PartyStates, Role, Step
 
 
 class LocalNetwork(eqx.Module):
@@ -31,15 +31,32 @@ class LocalNetwork(eqx.Module):
         places: Any = np.argsort(np.concatenate(bound.order), kind="stable")
         return cls(bound.oracles, bound.server, bound.regularizer, places, len(bound.names))
 
-    def exchange(self, step: Step, parties: PartyStates, message: Any) -> tuple[Reply, PartyStates]:
+    def exchange(
+        self, step: Step, parties: PartyStates, message: Any, among: Role | None = None
+    ) -> tuple[Reply, PartyStates]:
         replies, states = [], []
         given = (None,) * len(self.oracles) if parties is None else parties
         at_each: Any = jax.vmap(step, in_axes=(0, 0, None))
         for oracle, state in zip(self.oracles, given, strict=True):
+            if not _has(oracle, among):
+                states.append(state)
+                continue
             new, reply = at_each(oracle, state, message)
             states.append(new)
             replies.append(combine(reply))
-        return merge(replies, self.places), tuple(states)
+        if not replies:
+            raise ValueError(f"there is no {among} party to ask")
+        return merge(replies, self._places(among)), tuple(states)
+
+    def count(self, among: Role | None = None) -> int:
+        return sum(oracle.index.shape[0] for oracle in self.oracles if _has(oracle, among))
+
+    def _places(self, among: Role | None) -> jax.Array:
+        """Where each party stands in the buckets' concatenation, of those asked."""
+        if among is None:
+            return self.places
+        asked = jnp.concatenate([oracle.index for oracle in self.oracles if _has(oracle, among)])
+        return jnp.argsort(asked, stable=True)
 
     def gradients(
         self, numbers: Numbers, parties: PartyStates, message: Any, w: jax.Array
@@ -67,6 +84,10 @@ class LocalNetwork(eqx.Module):
         return tuple(states)
 
 
+def _has(own: Oracle | Block, role: Role | None) -> bool:
+    return role is None or (isinstance(own, Block) and own.active == (role == "active"))
+
+
 class Metered:
     """A network that counts exchanges and bytes: per party what is broadcast and what comes back, times the parties."""
 
@@ -88,11 +109,17 @@ class Metered:
     def regularizer(self) -> FlatRegularizer:
         return self.net.regularizer
 
-    def exchange(self, step: Step, parties: PartyStates, message: Any) -> tuple[Reply, PartyStates]:
-        reply, states = self.net.exchange(step, parties, message)
-        up = size_in_bytes((reply.sum, reply.max)) * self.parties + size_in_bytes(reply.each)
-        self._count(1, up, size_in_bytes(message) * self.parties)
+    def exchange(
+        self, step: Step, parties: PartyStates, message: Any, among: Role | None = None
+    ) -> tuple[Reply, PartyStates]:
+        reply, states = self.net.exchange(step, parties, message, among)
+        asked = self.net.count(among)
+        up = size_in_bytes((reply.sum, reply.max)) * asked + size_in_bytes(reply.each)
+        self._count(1, up, size_in_bytes(message) * asked)
         return reply, states
+
+    def count(self, among: Role | None = None) -> int:
+        return self.net.count(among)
 
     def gradients(
         self, numbers: Numbers, parties: PartyStates, message: Any, w: jax.Array

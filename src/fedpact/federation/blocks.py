@@ -25,15 +25,23 @@ from fedpact.problem.statement import Problem
 
 
 class Block(eqx.Module):
-    """One party's features, its bottom model, and where its block of parameters begins."""
+    """One party's features, its bottom model, and where its block of parameters begins.
+
+    labels: of an active party, the functions of labels and groups that the server has too; a passive one has none.
+    """
 
     x: jax.Array
     start: jax.Array
     index: jax.Array
+    labels: Oracle | None
     model: Model = eqx.field(static=True)
     shape: Shape = eqx.field(static=True)
     combine: Literal["sum", "concat"] = eqx.field(static=True)
     parties: int = eqx.field(static=True)
+
+    @property
+    def active(self) -> bool:
+        return self.labels is not None
 
     def embed(self, w: jax.Array, places: jax.Array | None = None) -> jax.Array:
         """What the bottom gives on these rows (default: all)."""
@@ -137,10 +145,17 @@ def bind_columns(problem: Problem, parties: ColumnParties, *, start: Any = None,
     w: Any = shape.ravel(top)
     order = tuple(mine for mine, _ in blocks)
     bound = BoundColumns(
-        tuple(block for _, block in blocks), oracle, Regularizer().flat(top), w, order, parties.names,
+        tuple(_with_labels(block, mine, oracle, parties) for mine, block in blocks), oracle, Regularizer().flat(top), w, order, parties.names,
         (parties.rows,) * len(parties), compiled,
     )  # fmt: skip
     return jax.device_put(bound)
+
+
+def _with_labels(block: Block, mine: tuple[int, ...], oracle: Oracle, parties: ColumnParties) -> Block:
+    """The bucket of active parties gets what it may know, once for each of them."""
+    if parties.names[mine[0]] not in parties.active:
+        return block
+    return dataclasses.replace(block, labels=jax.tree.map(lambda leaf: np.stack([leaf] * len(mine)), oracle))
 
 
 def over_all_rows(problem: Problem) -> Problem:
@@ -161,7 +176,7 @@ def over_all_rows(problem: Problem) -> Problem:
 def _blocks(
     model: SplitModel, parties: ColumnParties, start: Any, seed: int
 ) -> tuple[list[tuple[tuple[int, ...], Block]], jax.ShapeDtypeStruct]:
-    """Parties of equal width share a bucket; and the shape of what the bottoms give together on all rows."""
+    """Parties of equal width and role share a bucket; and the shape of what the bottoms give together on all rows."""
     key = jax.random.key(seed)
     bottoms, blocks, shapes = [], [], []
     for place, name in enumerate(parties.names):
@@ -189,15 +204,15 @@ def _blocks(
         )
     kinds: dict[Any, list[int]] = {}
     for place, bottom in enumerate(bottoms):
-        kinds.setdefault((bottom, Shape.of(blocks[place]), parties[parties.names[place]][INPUTS].shape), []).append(
-            place
-        )
+        name = parties.names[place]
+        kind = bottom, Shape.of(blocks[place]), parties[name][INPUTS].shape, name in parties.active
+        kinds.setdefault(kind, []).append(place)
     out = []
-    for (bottom, shape, _), mine in kinds.items():
+    for (bottom, shape, *_), mine in kinds.items():
         x: Any = np.stack([np.asarray(parties[parties.names[i]][INPUTS]) for i in mine])
         begin: Any = np.stack([shape.ravel(blocks[i]) for i in mine])
         index: Any = np.asarray(mine)
-        out.append((tuple(mine), Block(x, begin, index, bottom, shape, model.combine, len(parties))))
+        out.append((tuple(mine), Block(x, begin, index, None, bottom, shape, model.combine, len(parties))))
     whole = shapes[0] if model.combine == "sum" else (shapes[0][0], len(parties), *shapes[0][1:])
     return out, jax.ShapeDtypeStruct(whole, jnp.float64)
 

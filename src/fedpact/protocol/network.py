@@ -1,7 +1,7 @@
 """The only effect that an algorithm may use: broadcast a message, let every party run a step, combine the replies."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import jax
 
@@ -13,6 +13,7 @@ from fedpact.protocol.messages import Reply
 PartyStates = Any  # opaque to algorithms: stacked states in this process, a token where states stay with their parties
 # (own data, own state, message) -> (own state, reply), where rows are split or where columns are
 Step = Callable[[Oracle, Any, Any], tuple[Any, Reply]] | Callable[[Block, Any, Any], tuple[Any, Reply]]
+Role = Literal["active", "passive"]  # of a holder of columns: with labels and groups, or without
 Numbers = Callable[[Any, Any, Any, jax.Array], jax.Array]  # (own data, own state, message, w) -> a vector of numbers
 
 
@@ -34,8 +35,17 @@ class Network(Protocol):
         """h, which everybody knows."""
         ...
 
-    def exchange(self, step: Step, parties: PartyStates, message: Any) -> tuple[Reply, PartyStates]:
-        """Broadcast `message`; every party runs `step` on its own data and state; combine the replies."""
+    def exchange(
+        self, step: Step, parties: PartyStates, message: Any, among: Role | None = None
+    ) -> tuple[Reply, PartyStates]:
+        """Broadcast `message`; every party runs `step` on its own data and state; combine the replies.
+
+        among: where columns are split, only the parties of this role are asked; the message reaches nobody else.
+        """
+        ...
+
+    def count(self, among: Role | None = None) -> int:
+        """How many parties there are, of this role."""
         ...
 
     def gradients(
