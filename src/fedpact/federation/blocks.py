@@ -67,13 +67,17 @@ class BoundColumns(eqx.Module):
 
     @property
     def setting(self) -> Setting:
-        sizes = [bucket.shape.size * len(mine) for bucket, mine in zip(self.oracles, self.order, strict=True)]
+        buckets = list(zip(self.oracles, self.order, strict=True))
+        sizes = [bucket.shape.size * len(mine) for bucket, mine in buckets]
+        active = {i for bucket, mine in buckets for i in mine if bucket.active}
         return Setting(
             size=self.shape.size + sum(sizes),
             parties=len(self.names),
             pooled=len(self.compiled.party.pooled),
             rows=dict(zip(self.names, self.rows, strict=True)),
             columns=True,
+            active=tuple(i in active for i in range(len(self.names))),
+            linear=all(bucket.model.is_linear for bucket in self.oracles),
             constraints=tuple(c.name for c, _, _ in self.compiled.rows),
             programs=(self.compiled.party, self.compiled.server),
         )

@@ -19,4 +19,6 @@ class Setting:
     ridge: float | None = 0.0  # a where h is a‖w‖², None where it is another one
     constraints: tuple[str, ...] = ()  # names of all
     columns: bool = False  # whether columns are split, not rows
+    active: tuple[bool, ...] = ()  # of holders of columns, whether each is
+    linear: bool = False  # whether every bottom is linear in its parameters
     programs: tuple[Program, Program] | None = None  # of a party, of the server

@@ -32,7 +32,7 @@ class Loss:
             raise TypeError(f"{self.name}(label={self.label!r}): the name of a column")
 
     def __call__(self, params: Any, rows: Mapping[str, Any]) -> jax.Array:
-        if _traced(params, rows):
+        if _traced(params, rows.get(self.label)):  # a model without parameters shows by its rows that it is compiled
             return self._per_row(params, rows)
         with jax.enable_x64(True):  # outside a run: the user's own numbers, in the precision they were certified in
             arrays = {name: jnp.asarray(column) for name, column in numeric(rows).items()}

@@ -28,6 +28,11 @@ class Model(abc.ABC):
     def apply(self, params: Any, rows: Rows) -> jax.Array:
         """Scores, one per row."""
 
+    @property
+    def is_linear(self) -> bool:
+        """Whether scores are linear in the parameters."""
+        return False
+
     def score_gram(self, rows: Rows, weights: jax.Array) -> jax.Array | None:
         """Σ_r weights_r ∇s_r ∇s_rᵀ over flat parameters, where scores s are linear in them; None where they are not."""
         del rows, weights
@@ -51,6 +56,10 @@ class Linear(Model):
     def apply(self, params: dict[str, jax.Array], rows: Rows) -> jax.Array:
         scores = _flat(rows[self.inputs], params["w"]) @ params["w"]
         return scores + params["b"] if self.bias else scores
+
+    @property
+    def is_linear(self) -> bool:
+        return True
 
     def score_gram(self, rows: Rows, weights: jax.Array) -> jax.Array | None:
         if self.outputs is not None:
@@ -96,6 +105,10 @@ class Mlp(Model):
             if layer < last:
                 signal = self.activation(signal)
         return signal[..., 0] if self.widths[-1] == 1 else signal
+
+    @property
+    def is_linear(self) -> bool:
+        return len(self.widths) == 2
 
 
 @dataclasses.dataclass(frozen=True)

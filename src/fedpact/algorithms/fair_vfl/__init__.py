@@ -1,0 +1,1 @@
+"""Fair vertical learning with active and passive parties."""

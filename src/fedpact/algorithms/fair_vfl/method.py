@@ -1,0 +1,326 @@
+"""FairVFL: fair vertical learning with a server, active and passive parties.
+
+    minimise F(θ)   s.t.   c_j(θ) <= 0 (or = 0),      F and c_j means over all rows of functions of h(θ) = Σ_k h_k(θ_k)
+
+    T. Liu, Z. Fan et al., Fair vertical federated learning with active and passive parties (papers/fair_vfl.txt).
+
+The server holds multipliers and sends passive parties the slope ν of the Lagrangian in h, from which each computes its own
+gradient; active parties, who know labels and groups, take several steps of their own between two rounds.
+
+    symbol    here                meaning
+    λ         Dual.multipliers
+    ρ         rho                 of the augmented Lagrangian; 0 in the paper
+    β         dual_step           λ ← [λ + β(c − decay λ)]₊
+    c_t       decay               the paper's pull on λ; 0 by default, as it leaves the constraint broken by c_t λ
+    1/η_t     step                None: from the curvature
+    Q         local_steps         most steps of an active party in a round
+
+Where we leave the paper (`FairVFL.as_printed()` does not): the Lagrangian is augmented, which costs no message and keeps λ
+from turning; and no step size is to be chosen. Where bottoms are linear, h is linear in the blocks, so the server finds by
+itself how much of the active parties' move, of the passive ones' and of the last one is best (the products of blocks that N
+needs are nine numbers). Where they are not, it takes a move that lowers the merit and has shorter ones made after one that
+does not.
+"""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from fedpact.algorithms.batches import folded_key
+from fedpact.algorithms.descent import choose
+from fedpact.algorithms.fair_vfl import parties as holders
+from fedpact.algorithms.fair_vfl.lagrangian import (
+    Dual,
+    Point,
+    Terms,
+    least,
+    merit,
+    numbers,
+    row_curvature,
+    slopes,
+    weights,
+)
+from fedpact.algorithms.fair_vfl.pace import Clock, Pace, Timing
+from fedpact.algorithms.fair_vfl.parties import Held, Move, ToActive, ToPassive, united
+from fedpact.federation.blocks import Block
+from fedpact.federation.setting import Setting
+from fedpact.problem.oracle import Oracle
+from fedpact.protocol.algorithm import Algorithm, Answer, Goal, Info, Status
+from fedpact.protocol.messages import Reply
+from fedpact.protocol.network import Network, PartyStates
+from fedpact.protocol.options import check
+
+SHORTER, LONGER = 2.0, 1.15  # how curvature estimates grow after a refused move and fall after a taken one
+
+
+class Server(eqx.Module):
+    point: Point
+    top_last: jax.Array
+    drift: jax.Array  # what the last move changed in h, for linear bottoms
+    dual: Dual
+    moves: tuple[Move, Move]  # of active, of passive parties: still to be made
+    curvature: jax.Array
+    taken: jax.Array  # whether the last move was
+    seconds: jax.Array  # on the simulated clock
+    goal: Goal
+    key: jax.Array
+    t: jax.Array
+    status: jax.Array
+
+
+class RoundInfo(Info):
+    seconds: jax.Array  # simulated, since the beginning
+    rho: jax.Array
+
+
+class ColumnAnswer(Answer):
+    moves: tuple[Move, Move]
+
+
+class FairVFL(Algorithm[Server]):
+    """Fair vertical learning: constraints over labels and groups, columns split over active and passive parties.
+
+    local_steps: Q, the most steps that an active party takes in a round (default 5).
+    pace: "fixed" (default): Q steps; "random": from 1 to Q, drawn for each party and round; "clock": as many as `clock`
+        leaves time for while a passive party takes its one.
+    clock: simulated speeds (fp.Clock; default: a step takes 1 s, a round 1 s more); the history has `seconds`.
+    rho: ρ of the augmented Lagrangian (default 1, in objective per squared constraint; 0: the plain one, with `step` only).
+    dual_step: β, how far multipliers go in a round (default 0.5).
+    decay: c_t, a pull of multipliers to 0 (default 0; it leaves constraints broken by c_t λ).
+    step: 1/η_t, a fixed step (default None: from the curvature).
+    momentum: part of the last move that non-linear bottoms make again (from 0 to below 1, default 0.9).
+    """
+
+    takes_columns: ClassVar[bool] = True
+
+    local_steps: int = 5
+    pace: Pace = "fixed"
+    clock: Clock = Clock()
+    rho: float = 1.0
+    dual_step: float = 0.5
+    decay: float = 0.0
+    step: float | None = None
+    momentum: float = 0.9
+    passive_steps: int = eqx.field(static=True, default=1, repr=False)
+    terms: Terms | None = eqx.field(static=True, default=None, repr=False)
+    timing: Timing | None = eqx.field(default=None, repr=False)
+    linear: bool = eqx.field(static=True, default=False, repr=False)
+
+    @classmethod
+    def as_printed(cls, local_steps: int = 1) -> "FairVFL":
+        """Algorithms 1 to 3 with the paper's settings: c_t = 1e-3, η_t = 100, β = 0.1."""
+        return cls(local_steps=local_steps, rho=0.0, dual_step=0.1, decay=1e-3, step=0.01)
+
+    def __check_init__(self) -> None:
+        check("FairVFL", "local_steps", self.local_steps, lambda x: x >= 1, "Q, at least one step a round", whole=True)
+        if self.pace not in ("fixed", "random", "clock"):
+            raise ValueError(f"FairVFL(pace={self.pace!r}): 'fixed', 'random' or 'clock'")
+        if not isinstance(self.clock, Clock):
+            raise TypeError(f"FairVFL(clock={self.clock!r}): an fp.Clock(step=..., latency=...)")
+        check("FairVFL", "rho", self.rho, lambda x: x >= 0, "rho of the augmented Lagrangian is not negative")
+        check("FairVFL", "dual_step", self.dual_step, lambda x: x > 0, "β, the multipliers' step, is positive")
+        check("FairVFL", "decay", self.decay, lambda x: x >= 0, "c_t, the pull on multipliers, is not negative")
+        check("FairVFL", "momentum", self.momentum, lambda x: 0 <= x < 1, "momentum is from 0 to below 1")
+        if self.step is not None:
+            check("FairVFL", "step", self.step, lambda x: x > 0, "a step size is positive, or None for the curvature's")
+        elif self.rho == 0:
+            raise ValueError("FairVFL(rho=0): without the augmented term give a step=, such as 0.01; or rho=1.0")
+
+    def prepared(self, setting: Setting) -> "FairVFL":
+        if not setting.columns:
+            raise ValueError("FairVFL is for parties who hold columns: fp.split_columns; over rows use fp.InteriorPoint()")
+        assert setting.programs is not None
+        names = tuple(setting.rows)
+        timing = Timing(self.pace, self.local_steps, self.clock.by_party(names), setting.active, self.clock.latency)
+        terms = Terms.of(*setting.programs)
+        return dataclasses.replace(self, terms=terms, timing=timing, linear=setting.linear)
+
+    @property
+    def known(self) -> Terms:
+        assert self.terms is not None  # `prepared` has made them
+        return self.terms
+
+    @property
+    def paced(self) -> Timing:
+        assert self.timing is not None  # `prepared` has made it
+        return self.timing
+
+    @property
+    def searches(self) -> bool:
+        """Whether the server finds the best of all moves: bottoms are linear, and no step was given."""
+        return self.linear and self.step is None
+
+    # party steps
+
+    def join(self, own: Block, state: None, message: None) -> tuple[Held, Reply]:
+        return holders.join(self, own, state, message)
+
+    def active(self, own: Block, state: Held, message: ToActive) -> tuple[Held, Reply]:
+        return holders.active(self, own, state, message)
+
+    def passive(self, own: Block, state: Held, message: ToPassive) -> tuple[Held, Reply]:
+        return holders.passive(self, own, state, message)
+
+    def multipliers(self, own: Oracle, state: Any, answer: Answer) -> jax.Array:
+        del state, answer
+        return jnp.zeros(own.equality.size)
+
+    def block(self, own: Block, state: Held, answer: Any) -> jax.Array:
+        return holders.block(own, state, answer.moves)
+
+    # server steps
+
+    def init(self, net: Network, w: jax.Array, goal: Goal, key: jax.Array) -> tuple[Server, PartyStates]:
+        reply, parties = net.exchange(self.join, None, None)
+        embedded, none = united(reply, net.parties), jnp.asarray(0.0)
+        stay = Move(none, none)
+        return Server(
+            point=Point(w, embedded, reply.sum[1]),
+            top_last=jnp.zeros_like(w),
+            drift=jnp.zeros_like(embedded) if self.searches else jnp.zeros(0),
+            dual=Dual(jnp.zeros(len(self.known.equality)), jnp.asarray(float(self.rho))),
+            moves=(stay, stay),
+            curvature=jnp.asarray(1.0),
+            taken=jnp.asarray(True),
+            seconds=none,
+            goal=goal,
+            key=key,
+            t=jnp.ones((), int),
+            status=jnp.asarray(int(Status.running)),
+        ), parties
+
+    def round(self, server: Server, parties: PartyStates, net: Network) -> tuple[Server, PartyStates, RoundInfo]:
+        terms, point, key = self.known, server.point, folded_key(server.key, server.t)
+        objective, c = numbers(terms, net.server, point)
+        dual = choose(server.taken, self._ascended(server.dual, c), server.dual)  # Algorithm 1, lines 2 and 3
+        pi = weights(terms, dual, c)
+        slope = slopes(terms, net.server, point, pi)
+        bent = row_curvature(terms, net.server, point, pi) if self.searches else server.curvature
+
+        replies: list[Reply | None] = [None, None]
+        if net.count("active"):
+            down = ToActive(server.moves[0], point, dual, bent, key)
+            replies[0], parties = net.exchange(self.active, parties, down, "active")  # line 5
+        if net.count("passive"):
+            down = ToPassive(server.moves[1], slope.embedded, slope.norm, bent)
+            replies[1], parties = net.exchange(self.passive, parties, down, "passive")  # line 6
+        residual = jnp.max(jnp.stack([jnp.max(jnp.abs(slope.top), initial=0.0), *(r.max for r in replies if r)]))
+
+        violation = self._violation(c)
+        slack = jnp.max(jnp.where(self._equal, 0.0, jnp.where(pi > 0, jnp.abs(c), 0.0)), initial=0.0)
+        done = (residual <= server.goal.stationarity) & (jnp.maximum(violation, slack) <= server.goal.feasibility)
+        moved = self._moved(server, net, dual, slope.top, replies)
+        sound = jnp.isfinite(objective) & jnp.isfinite(residual)
+        after = dataclasses.replace(
+            choose(done, self._still(server), moved),
+            dual=dual,
+            seconds=server.seconds + self.paced.seconds(key),
+            t=server.t + 1,
+            status=jnp.where(done, int(Status.converged), server.status),
+        )
+        broken = dataclasses.replace(self._still(server), status=jnp.asarray(int(Status.diverged)))
+        info = RoundInfo(objective, violation, residual, seconds=after.seconds, rho=dual.rho)
+        return choose(sound, after, broken), parties, info
+
+    def _ascended(self, dual: Dual, c: jax.Array) -> Dual:
+        """(10)."""
+        moved = dual.multipliers + self.dual_step * (c - self.decay * dual.multipliers)
+        return Dual(jnp.where(self._equal, moved, jnp.maximum(moved, 0.0)), dual.rho)
+
+    def _still(self, server: Server) -> Server:
+        """No move is to be made: the parties are where the server knows them to be."""
+        none = jnp.zeros_like(server.moves[0].along)
+        return dataclasses.replace(server, moves=(Move(none, none),) * 2)
+
+    def _moved(
+        self, server: Server, net: Network, dual: Dual, top_slope: jax.Array, replies: list[Reply | None]
+    ) -> Server:
+        """The point after the moves that the parties proposed."""
+        given = [united(r, net.parties) if r else jnp.zeros_like(server.point.embedded) for r in replies]
+        products = [r.sum[1].products if r else jnp.zeros((3, 3)) for r in replies]
+        if self.searches:
+            return self._searched(server, net, dual, top_slope, given, products)
+        return self._tried(server, net, dual, top_slope, given, products)
+
+    def _searched(
+        self,
+        server: Server,
+        net: Network,
+        dual: Dual,
+        top_slope: jax.Array,
+        given: list[jax.Array],
+        products: list[jax.Array],
+    ) -> Server:
+        """The best of active moves, passive ones, the last one and a move of the top, in h alone."""
+
+        def there(a: jax.Array) -> Point:
+            one = jnp.ones(())
+            norms = [v @ g @ v for v, g in zip((jnp.stack([one, a[0], a[2]]), jnp.stack([one, a[1], a[2]])), products)]
+            return Point(
+                server.point.top - a[3] * top_slope + a[2] * server.top_last,
+                server.point.embedded + a[0] * given[0] + a[1] * given[1] + a[2] * server.drift,
+                norms[0] + norms[1],
+            )
+
+        a = least(lambda a: merit(self.known, net.server, dual, there(a)), 4)
+        point = there(a)
+        return dataclasses.replace(
+            server,
+            point=point,
+            top_last=point.top - server.point.top,
+            drift=point.embedded - server.point.embedded,
+            moves=(Move(a[0], a[2]), Move(a[1], a[2])),
+        )
+
+    def _tried(
+        self,
+        server: Server,
+        net: Network,
+        dual: Dual,
+        top_slope: jax.Array,
+        given: list[jax.Array],
+        products: list[jax.Array],
+    ) -> Server:
+        """The proposed move where it lowers the merit (a given step: in any case), else none, and a shorter one next."""
+        ones = jnp.ones(2)
+        step = -self.step * top_slope if self.step is not None else self.momentum * server.top_last - top_slope / server.curvature
+        norm = ones @ (products[0] + products[1])[:2, :2] @ ones
+        point = Point(server.point.top + step, given[0] + given[1], norm)
+        if self.step is not None:
+            taken = jnp.asarray(True)
+        else:
+            here, new = (merit(self.known, net.server, dual, at) for at in (server.point, point))
+            taken = new <= here
+        none = jnp.zeros(())
+        move = Move(jnp.where(taken, 1.0, none), none)
+        return dataclasses.replace(
+            server,
+            point=choose(taken, point, server.point),
+            top_last=jnp.where(taken, step, jnp.zeros_like(step)),
+            moves=(move, move),
+            taken=taken,
+            curvature=jnp.where(taken, server.curvature / LONGER, SHORTER * server.curvature),
+        )
+
+    @property
+    def _equal(self) -> jax.Array:
+        return jnp.asarray(self.known.equality, bool)
+
+    def _violation(self, c: jax.Array) -> jax.Array:
+        return jnp.max(jnp.where(self._equal, jnp.abs(c), c), initial=0.0)
+
+    # status and answers
+
+    def status(self, server: Server) -> jax.Array:
+        return server.status
+
+    def answer(self, server: Server, net: Network) -> ColumnAnswer:
+        pi = weights(self.known, server.dual, numbers(self.known, net.server, server.point)[1])
+        none = jnp.zeros(len(net.server.program.constraints))
+        return ColumnAnswer(server.point.top, none, pi, jnp.asarray(0.0), server.moves)
+
+    def aim(self, server: Server, goal: Goal) -> Server:
+        return dataclasses.replace(server, goal=goal, status=jnp.asarray(int(Status.running)))

@@ -1,0 +1,72 @@
+"""How many local steps active parties take between two rounds, and what a simulated clock says meanwhile."""
+
+import math
+from collections.abc import Mapping
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from fedpact.algorithms.batches import folded_key
+
+Pace = Literal["fixed", "random", "clock"]
+
+
+class Clock(eqx.Module):
+    """Simulated speeds: a local step takes a party so many seconds, and a round so many more on the way.
+
+    step: seconds of one local step, for all parties (default 1) or by party; who is not named takes 1.
+    latency: seconds that messages are on their way in a round (default 1).
+    """
+
+    step: float | Mapping[str, float] = 1.0
+    latency: float = 1.0
+
+    def __check_init__(self) -> None:
+        given = self.step.values() if isinstance(self.step, Mapping) else [self.step]
+        if not all(_seconds(x) and x > 0 for x in given):
+            raise ValueError(f"Clock(step={self.step!r}): seconds of a local step, a positive number for each party")
+        if not _seconds(self.latency) or self.latency < 0:
+            raise ValueError(f"Clock(latency={self.latency!r}): seconds, not negative")
+
+    def by_party(self, names: tuple[str, ...]) -> tuple[float, ...]:
+        if not isinstance(self.step, Mapping):
+            return (float(self.step),) * len(names)
+        unknown = [name for name in self.step if name not in names]
+        if unknown:
+            raise ValueError(f"Clock(step=...): no party {unknown[0]!r}; there are {', '.join(names)}")
+        return tuple(float(self.step.get(name, 1.0)) for name in names)
+
+
+def _seconds(x: object) -> bool:
+    return isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x)
+
+
+class Timing(eqx.Module):
+    """A clock for these parties, with the pace of the active ones."""
+
+    pace: Pace = eqx.field(static=True)
+    most: int = eqx.field(static=True)  # Q
+    step: tuple[float, ...] = eqx.field(static=True)  # seconds, by party
+    active: tuple[bool, ...] = eqx.field(static=True)
+    latency: float = eqx.field(static=True)
+
+    def steps(self, index: jax.Array, key: jax.Array) -> jax.Array:
+        """Of active party `index` in the round with this key: from 1 to Q."""
+        if self.pace == "random":
+            return jax.random.randint(jax.random.wrap_key_data(folded_key(key, index)), (), 1, self.most + 1)
+        if self.pace == "fixed":
+            return jnp.asarray(self.most)
+        others = [s for s, active in zip(self.step, self.active, strict=True) if not active]
+        waits = max(others, default=max(self.step)) + self.latency  # until a passive party's step has come and gone
+        return jnp.clip(jnp.floor(waits / jnp.asarray(self.step)[index]), 1, self.most).astype(int)
+
+    def seconds(self, key: jax.Array) -> jax.Array:
+        """Of the round with this key: the slowest party's steps, and the way. On the clock's pace nobody waits for more
+        than one step of an active party: its further steps fall into time that it would have waited."""
+        taken = []
+        for place, (step, active) in enumerate(zip(self.step, self.active, strict=True)):
+            counted = self.steps(jnp.asarray(place), key) if active and self.pace != "clock" else jnp.asarray(1)
+            taken.append(step * counted)
+        return jnp.max(jnp.stack(taken)) + self.latency
