@@ -1,7 +1,7 @@
 """Mini-batch SSCA over rows and columns, and the gradient methods that it is compared with."""
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -246,8 +246,9 @@ def test_bytes_over_columns_and_float32() -> None:
     table, (_, split) = flowers(), starts(3)
     columns = fp.split_columns(table, parties=3)
     sent = {}
-    for wire in ("float64", "float32"):
-        method = fp.SSCA(batch=20, measure=None, wire=wire)  # type: ignore[arg-type]
+    wires: tuple[Literal["float64", "float32"], ...] = ("float64", "float32")
+    for wire in wires:
+        method = fp.SSCA(batch=20, measure=None, wire=wire)
         result = fp.solve(limited(SPLIT_COST), columns, method, start=split, max_rounds=3)
         sent[wire] = (result.bytes_up / 9, result.bytes_down / 9)  # per party and round
         assert result.exchanges == 6

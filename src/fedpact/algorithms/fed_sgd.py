@@ -4,7 +4,7 @@ w ← w − step_t · m_t,     m_t = ∇F̂(w) + momentum · m_{t−1},     F̂ 
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -17,7 +17,7 @@ from fedpact.federation.blocks import Block
 from fedpact.federation.setting import Setting
 from fedpact.problem.oracle import Oracle
 from fedpact.problem.split import EMBEDDED
-from fedpact.protocol.algorithm import Algorithm, Answer, Goal, Info, Status
+from fedpact.protocol.algorithm import Answer, ColumnAlgorithm, Goal, Info, Status
 from fedpact.protocol.embedding import joined, share, shown
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.network import Network, PartyStates
@@ -51,7 +51,7 @@ class Slope(eqx.Module):
     step: jax.Array
 
 
-class FedSGD(Algorithm[Server]):
+class FedSGD(ColumnAlgorithm[Server]):
     """One step down the gradient of a mini-batch per round; over columns, two exchanges.
 
     batch: rows drawn at each party in a round (rows split), or of all (columns split).
@@ -59,8 +59,6 @@ class FedSGD(Algorithm[Server]):
     momentum: of the heavy ball, from 0 (default, none) to below 1.
     participation: the part of the parties that is asked in a round (rows split; over 0 up to 1, default 1).
     """
-
-    takes_columns: ClassVar[bool] = True
 
     batch: int
     step: Schedule | float

@@ -65,7 +65,10 @@ class LocalNetwork(eqx.Module):
 
         def total(w: jax.Array) -> jax.Array:
             each = jax.vmap(numbers, in_axes=(0, 0, None, None))
-            return sum(each(own, state, message, w).sum(0) for own, state in zip(self.oracles, given, strict=True))  # type: ignore[return-value]  # a federation has parties
+            first, *others = (
+                each(own, state, message, w).sum(0) for own, state in zip(self.oracles, given, strict=True)
+            )
+            return sum(others, first)
 
         values, pull = jax.vjp(total, w)
         return values, jax.vmap(lambda e: pull(e)[0])(jnp.eye(values.size, dtype=values.dtype))

@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedpact.federation.binding import Bound, bind, checked_columns, holder_of, mean_weights
+from fedpact.federation.binding import Bound, bind
 from fedpact.federation.columns import INPUTS, ColumnParties
+from fedpact.federation.holders import Holder, checked_columns, mean_weights
 from fedpact.federation.rows import Parties, checked_seed, title
 from fedpact.federation.setting import Setting
 from fedpact.problem.expressions import Expression, Value, value
@@ -133,7 +134,7 @@ def bind_columns(problem: Problem, parties: ColumnParties, *, start: Any = None,
     top = _top(model, embedded, start, checked_seed(seed))
     shape = Shape.of(top)
     compiled = compile_problem(stated, shape, 1)
-    labels = holder_of(parties.active[0], parties.labels)
+    labels = Holder.of(parties.active[0], parties.labels)
     embedding = {EMBEDDED: embedded}
     columns = checked_columns(stated, compiled.party, labels, top, embedding)
     weights: Any = mean_weights(compiled, [labels])[0]

@@ -1,31 +1,27 @@
 """Columns split over parties: all hold the same rows, each has features of its own; active parties hold labels and groups."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from fedpact.federation.rows import title
-from fedpact.federation.table import Table, as_table
+from fedpact.federation.table import Table, TablesByParty, as_table
 
 INPUTS = "x"
 
 
-class ColumnParties(Mapping[str, Table]):
+class ColumnParties(TablesByParty):
     """Who holds which columns. `parties["shop"]` is that party's table: of a passive party, its features and nothing else."""
 
     def __init__(self, tables: Mapping[str, Table], active: Sequence[str]):
-        self._tables = dict(tables)
+        super().__init__(tables)
         self.active = tuple(active)
         first = self._tables[self.active[0]]
         labels = {name: first[name] for name in first.columns if name != INPUTS}
         if not labels:
             raise ValueError(f"labels are at no party: {title(self.active[0])} is active but holds features only")
         self.labels = Table(labels)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self._tables)
 
     @property
     def rows(self) -> int:
@@ -36,17 +32,6 @@ class ColumnParties(Mapping[str, Table]):
     def widths(self) -> tuple[int, ...]:
         """Features of each party."""
         return tuple(int(np.prod(t[INPUTS].shape[1:], dtype=int)) for t in self._tables.values())
-
-    def __getitem__(self, name: str) -> Table:
-        if name not in self._tables:
-            raise KeyError(f"no party {name!r}; there are {', '.join(self._tables)}")
-        return self._tables[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tables)
-
-    def __len__(self) -> int:
-        return len(self._tables)
 
     def __repr__(self) -> str:
         told = ", ".join(f"{name}: {width}" for name, width in list(zip(self.names, self.widths, strict=True))[:8])

@@ -1,15 +1,15 @@
 """Rows split over parties."""
 
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from fedpact.federation.table import Table, as_table, is_frame
+from fedpact.federation.table import Table, TablesByParty, as_table, is_frame
 
 
-class Parties(Mapping[str, Table]):
+class Parties(TablesByParty):
     """Who holds which rows: party names and their tables, in order. `parties["north"]` is that party's table."""
 
     def __init__(self, tables: Mapping[str, Any]):
@@ -19,7 +19,7 @@ class Parties(Mapping[str, Table]):
             )
         if not tables:
             raise ValueError("a federation needs at least one party; none was given")
-        self._tables = {str(name): as_table(table) for name, table in tables.items()}
+        super().__init__({str(name): as_table(table) for name, table in tables.items()})
         if len(self._tables) < len(tables):
             raise ValueError(f"two parties have one name: {', '.join(map(repr, tables))}")
         for name, table in self._tables.items():
@@ -27,24 +27,9 @@ class Parties(Mapping[str, Table]):
                 raise ValueError(f"party {name!r} holds no rows; leave it out or give it some")
 
     @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self._tables)
-
-    @property
     def sizes(self) -> tuple[int, ...]:
         """Rows at each party."""
         return tuple(table.rows for table in self._tables.values())
-
-    def __getitem__(self, name: str) -> Table:
-        if name not in self._tables:
-            raise KeyError(f"no party {name!r}; there are {', '.join(map(str, self._tables))}")
-        return self._tables[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tables)
-
-    def __len__(self) -> int:
-        return len(self._tables)
 
     def __repr__(self) -> str:
         told = ", ".join(f"{name}: {table.rows}" for name, table in list(self._tables.items())[:8])

@@ -1,5 +1,6 @@
 """Tables: named columns over the same rows."""
 
+import abc
 import pathlib
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -103,6 +104,32 @@ class Table(Mapping[str, np.ndarray]):
     def __repr__(self) -> str:
         told = ", ".join(f"{n} {c.dtype}{list(c.shape[1:]) or ''}" for n, c in self._columns.items())
         return f"Table({self.rows} rows: {told})"
+
+
+class TablesByParty(Mapping[str, Table]):
+    """Party names and their tables, in order."""
+
+    def __init__(self, tables: Mapping[str, Table]):
+        self._tables = dict(tables)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._tables)
+
+    def __getitem__(self, name: str) -> Table:
+        if name not in self._tables:
+            raise KeyError(f"no party {name!r}; there are {', '.join(self._tables)}")
+        return self._tables[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+    @abc.abstractmethod
+    def __repr__(self) -> str:
+        """How many parties there are, and what each of them holds."""
 
 
 def as_table(thing: Any) -> Table:

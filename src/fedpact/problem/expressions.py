@@ -69,6 +69,12 @@ class Term:
     atom: Atom
     scope: Scope = "party"
 
+    @property
+    def evaluated(self) -> tuple[Mean | Value, Scope]:
+        """What is evaluated, and over which rows; only for terms of smooth parts, where absolute values are opened."""
+        assert not isinstance(self.atom, Abs)
+        return self.atom, self.scope
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Expression:

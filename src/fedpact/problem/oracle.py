@@ -321,9 +321,9 @@ def compile_problem(problem: Problem, shape: Shape, parties: int) -> Compiled:
 
     def side(mine: tuple[Scope, ...], constraints: list[Expression], equality: list[bool], share: float) -> Program:
         wanted = [problem.objective, *constraints, *sides["pooled"]]
-        atoms = dict.fromkeys((t.atom, t.scope) for e in wanted for t in e.terms if t.scope in mine)
+        atoms = dict.fromkeys(t.evaluated for e in wanted for t in e.terms if t.scope in mine)
         order = {atom: place for place, atom in enumerate(atoms)}
-        for function in {atom.function for atom, _ in order}:  # type: ignore[union-attr]  # absolute values have been opened
+        for function in {atom.function for atom, _ in order}:
             digests[function] = digests.get(function) or digest(function)
 
         def linear(expressions: list[Expression], constant: bool, averaged: bool) -> Linear:
@@ -331,16 +331,16 @@ def compile_problem(problem: Problem, shape: Shape, parties: int) -> Compiled:
             for expression in expressions:
                 line = [0.0] * len(order)
                 for term in expression.terms:
-                    if (term.atom, term.scope) in order:
+                    if term.scope in mine:
                         shared = averaged and (term.scope == "party" or isinstance(term.atom, Value))
-                        line[order[term.atom, term.scope]] += term.coefficient * (share if shared else 1.0)
+                        line[order[term.evaluated]] += term.coefficient * (share if shared else 1.0)
                 lines.append(tuple(line))
             return Linear(tuple(lines), tuple(e.constant if constant else 0.0 for e in expressions))
 
         at_server = "server" in mine
         return Program(
-            atoms=tuple(order),  # type: ignore[arg-type]  # absolute values have been opened
-            held=tuple(digests[atom.function] for atom, _ in order),  # type: ignore[union-attr]  # as above
+            atoms=tuple(order),
+            held=tuple(digests[atom.function] for atom, _ in order),
             objective=linear([problem.objective], constant=at_server, averaged=True),
             constraints=linear(constraints, constant=True, averaged=False),
             pooled=linear(sides["pooled"], constant=at_server, averaged=True),

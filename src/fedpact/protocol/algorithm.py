@@ -2,11 +2,12 @@
 
 import abc
 import enum
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import equinox as eqx
 import jax
 
+from fedpact.federation.blocks import Block
 from fedpact.federation.setting import Setting
 from fedpact.problem.oracle import Oracle
 from fedpact.protocol.network import Network, PartyStates
@@ -60,8 +61,6 @@ class Told(eqx.Module):
 class Algorithm(eqx.Module, Generic[Server]):
     """A method. `init` and `round` talk to parties through `net` alone."""
 
-    takes_columns: ClassVar[bool] = False  # whether it knows what to do where columns are split
-
     def prepared(self, setting: Setting) -> "Algorithm[Server]":
         """The same method with choices that depend on the problem made; called once before `init`, it may refuse."""
         del setting
@@ -87,10 +86,14 @@ class Algorithm(eqx.Module, Generic[Server]):
     def multipliers(self, own: Oracle, state: Any, answer: Answer) -> jax.Array:
         """A party's step: its own multipliers at the answer."""
 
-    def block(self, own: Any, state: Any, answer: Answer) -> jax.Array:
-        """A party's step where columns are split: its own block of parameters at the answer."""
-        raise NotImplementedError
-
     @abc.abstractmethod
     def aim(self, server: Server, goal: Goal) -> Server:
         """Go on towards another goal: a stricter one where the certificate did not confirm what the method believed."""
+
+
+class ColumnAlgorithm(Algorithm[Server]):
+    """A method that takes parties who hold columns as well as parties who hold rows."""
+
+    @abc.abstractmethod
+    def block(self, own: Block, state: Any, answer: Any) -> jax.Array:
+        """A party's step where columns are split: its own block of parameters at the answer."""

@@ -20,7 +20,7 @@ from fedpact.federation.rows import Parties
 from fedpact.federation.setting import Setting
 from fedpact.precision import in_double
 from fedpact.problem.statement import Problem
-from fedpact.protocol.algorithm import Algorithm, Goal
+from fedpact.protocol.algorithm import Algorithm, ColumnAlgorithm, Goal
 from fedpact.report.words import in_bytes
 
 INTERIOR_UP_TO = (
@@ -47,7 +47,7 @@ def chosen(algorithm: Algorithm | None, setting: Setting) -> Algorithm:
         return algorithm or automatic(setting.size)
     if algorithm is None:
         raise ValueError("the parties hold columns; give a method that takes them, such as fp.SSCA(batch=100)")
-    if not algorithm.takes_columns:
+    if not isinstance(algorithm, ColumnAlgorithm):
         raise ValueError(
             f"{type(algorithm).__name__} takes parties who hold rows; over columns use fp.SSCA(batch=100), say"
         )

@@ -15,7 +15,7 @@ from jax import lax
 
 from fedpact.engines.local import Metered
 from fedpact.federation.blocks import Block
-from fedpact.protocol.algorithm import Algorithm, Info, Status
+from fedpact.protocol.algorithm import Algorithm, ColumnAlgorithm, Info, Status
 from fedpact.protocol.messages import Reply
 
 CHUNK = 256  # rounds that one call can record
@@ -151,5 +151,6 @@ def conclude(algorithm: Algorithm, net: Any, server: Any, parties: Any) -> tuple
 
 def _kept(algorithm: Algorithm, own: Any, state: Any, answer: Any) -> Any:
     if isinstance(own, Block):
+        assert isinstance(algorithm, ColumnAlgorithm)  # no other is begun over columns
         return algorithm.block(own, state, answer), Reply()
     return algorithm.multipliers(own, state, answer), Reply()

@@ -23,7 +23,7 @@ nothing about the rows that were not drawn, so all of them are measured, every `
 
 import dataclasses
 import math
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -36,7 +36,7 @@ from fedpact.algorithms.ssca.recipe import Recipe, recipe
 from fedpact.federation.blocks import Block
 from fedpact.federation.setting import Setting
 from fedpact.problem.oracle import Oracle
-from fedpact.protocol.algorithm import Algorithm, Answer, Goal
+from fedpact.protocol.algorithm import Answer, ColumnAlgorithm, Goal
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.network import Network, PartyStates
 from fedpact.protocol.options import check
@@ -45,7 +45,7 @@ PARTIES = 10  # of the paper: over columns its batches are that many times as la
 PAPER = {1: (0.4, 0.4, 0.4), 10: (0.6, 0.9, 0.3), 100: (0.9, 0.9, 0.3)}  # rows a party: scale of ρ, of γ, and α
 
 
-class SSCA(Algorithm[Any]):
+class SSCA(ColumnAlgorithm[Any]):
     """Mini-batch SSCA for objectives and constraints that are means over very many rows, of networks for instance.
 
     batch: rows drawn at each party in a round (rows split), or of all (columns split).
@@ -60,8 +60,6 @@ class SSCA(Algorithm[Any]):
         never, the last point is). Over columns that takes what the bottoms give on all rows.
     wire: the precision in which parameters, gradients and what bottoms give are sent (default "float64").
     """
-
-    takes_columns: ClassVar[bool] = True
 
     batch: int
     margin: float = 0.0
