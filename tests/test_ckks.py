@@ -56,13 +56,13 @@ def test_columns_of_zeros_and_sparse_blocks_have_gradients_too() -> None:
     assert (np.abs(exchanged(nu, jacobian) - jacobian.T @ nu) <= bound(nu, jacobian)).all()
 
 
-@pytest.mark.parametrize("size", [1e-300, 1e-12, 1000.0])
+@pytest.mark.parametrize("size", [1e-300, 1e-12, 990.0])
 def test_large_and_small_residuals(size: float) -> None:
     nu, jacobian = np.array([size, -size / 100]), np.array([[1.0, 3.0], [2.0, -1e-320]])
     assert (np.abs(exchanged(nu, jacobian) - jacobian.T @ nu) <= bound(nu, jacobian)).all()
 
 
-@pytest.mark.parametrize("wrong", [np.nan, np.inf, 1025.0])
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, 1000.0])
 def test_residuals_out_of_range_come_back_as_nan(wrong: float) -> None:
     assert np.isnan(exchanged(np.array([0.0, wrong]), np.ones((2, 3)))).all()
     assert not key().encrypt(np.array([0.0, wrong])).any()

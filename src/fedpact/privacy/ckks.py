@@ -9,14 +9,14 @@ Packing. ν is cut into blocks of s numbers, which are the coefficients of v(X) 
 x(X) = Σ_i x_i X^(s-1-i), so that coefficient s-1 of v(X) x(X) is their inner product: nothing is rotated or summed, there are no
 Galois keys, and a short ν leaves room for N // s columns in one ciphertext. CKKS encodes numbers in slots; a discrete Fourier
 transform gives the slots that make wanted coefficients. For n = 40,000 a column takes 0.021 CPU s with its mask (17 of them,
-`python -m benchmarks encrypted`); tenseal's own `dot` takes 0.31 and needs 18.6 MB of Galois keys; slots multiplied one by one, to
-be summed after decryption, take 0.031, and a mask modulo Q could not be taken off them (one core of a Neoverse N1).
+`python -m benchmarks encrypted`); tenseal's own `dot` takes 0.31 and 18.6 MB of Galois keys; slots multiplied one by one, to be
+summed after decryption, take 0.031, and a mask modulo Q could not be taken off them (one core of a Neoverse N1).
 
 Parameters. N = 4096 and primes of 46, 47 and 16 bits (the last is SEAL's, no ciphertext uses it): 109 bits, the most that the
 Homomorphic Encryption Standard allows for 128-bit security at this N; SEAL refuses more. ν is rounded to 2^-61, column j of J to
 2^-21 c_j, where c_j is the power of two above its largest entry. There is one product and no rescaling. The error is at most
-c_j (2^-39 √len(ν) + 2^-22 Σ|ν_i|); 2.4e-9 was the largest of 255 at n = 40,000. Σ|ν_i| must stay below 2^10: a
-larger ν, or one that is not finite, travels as zeros and comes back as NaN.
+c_j (2^-39 √len(ν) + 2^-22 Σ|ν_i|); 2.4e-9 was the largest of 255 at n = 40,000. Σ|ν_i| must stay below 1000 for the product
+to stay below Q/2: a larger ν, or one that is not finite, travels as zeros and comes back as NaN.
 
 What the server learns: nothing but the sizes. Each coefficient that it decrypts is the product, noise included, plus a mask
 uniform modulo Q = 2^93, so the ratio of mask to value does not matter. (Masks are made of doubles of three sizes, which brings
@@ -47,7 +47,7 @@ DEGREE = 4096
 PRIME_BITS = (46, 47, 16)
 NU_UNIT = 2.0**-61
 COLUMN_UNIT = 2.0**-21
-LARGEST_SUM = 2.0**10  # of |ν_i|
+LARGEST_SUM = 1000.0  # of |ν_i|
 FLOOD = 2.0**20  # noise in what the server returns, against the noise of encryption
 ENCRYPTION_NOISE = 3.2  # standard deviation per coefficient, in SEAL and in the standard
 SEED_BYTES = 64
