@@ -7,7 +7,7 @@ import subprocess
 
 import jax
 
-from benchmarks import against_slsqp, against_torch, cold_start, crossing, overhead, scaling
+from benchmarks import against_slsqp, against_torch, cold_start, crossing, encrypted_round, overhead, scaling
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "benchmarks.md"
 PARTS = {
@@ -17,6 +17,7 @@ PARTS = {
     "overhead": overhead,
     "scaling": scaling,
     "cold": cold_start,
+    "encrypted": encrypted_round,
 }
 
 

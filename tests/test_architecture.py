@@ -9,7 +9,20 @@ import fedpact
 
 ROOT = pathlib.Path(fedpact.__file__).parent
 PUBLIC = "fedpact"  # `import fedpact as fp`, which gathers everything before it
-INSIDE = ["problem", "federation", "protocol", "algorithms", "engines", "certificate", "report", "run", "datasets"]
+INSIDE = [
+    *(
+        "problem",
+        "federation",
+        "protocol",
+        "privacy",
+        "algorithms",
+        "engines",
+        "certificate",
+        "report",
+        "run",
+        "datasets",
+    ),
+]
 ORDER = [*INSIDE, PUBLIC, "reproduce", "cli"]
 FOR_ALL = {"precision", "__about__"}
 FORBIDDEN = {"engines": {"algorithms"}, "datasets": set(INSIDE) - {"federation"}}  # though their place would allow it

@@ -1,0 +1,1 @@
+"""What is done to a message between a party and the server."""
