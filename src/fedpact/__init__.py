@@ -3,7 +3,10 @@
 from fedpact import datasets as datasets
 from fedpact.__about__ import VERSION as __version__
 from fedpact.algorithms.central_prox_al import CentralProxAL
+from fedpact.algorithms.fair_vfl.method import FairVFL
+from fedpact.algorithms.fair_vfl.pace import Clock
 from fedpact.algorithms.fed_avg import FedAvg
+from fedpact.algorithms.fed_bcd import FedBCD
 from fedpact.algorithms.fed_sgd import FedSGD
 from fedpact.algorithms.inner.admm import ADMM
 from fedpact.algorithms.inner.base import Inner
@@ -18,6 +21,7 @@ from fedpact.certificate import Certificate, ConstraintReport
 from fedpact.federation.columns import ColumnParties, split_columns
 from fedpact.federation.rows import Parties, split_rows
 from fedpact.federation.table import Table
+from fedpact.privacy.residuals import EncryptedResiduals
 from fedpact.problem.columns import col
 from fedpact.problem.constraints import Constraint
 from fedpact.problem.expressions import Expression, mean, value
@@ -27,6 +31,7 @@ from fedpact.problem.regularizers import box, group, l1, l2
 from fedpact.problem.split import chain, split_model
 from fedpact.problem.statement import Problem, minimize
 from fedpact.protocol.algorithm import Algorithm
+from fedpact.run.audit import Audit, Leak, audit
 from fedpact.run.choice import Explanation, explain
 from fedpact.run.history import History
 from fedpact.run.result import Result
@@ -38,21 +43,27 @@ __all__ = [
     "LBFGS",
     "SSCA",
     "Algorithm",
+    "Audit",
     "CentralProxAL",
     "Certificate",
+    "Clock",
     "ColumnParties",
     "Constraint",
     "ConstraintReport",
     "Decay",
+    "EncryptedResiduals",
     "Explanation",
     "Expression",
+    "FairVFL",
     "FedAvg",
+    "FedBCD",
     "FedSGD",
     "Geometric",
     "History",
     "Inner",
     "InteriorPoint",
     "InverseSquare",
+    "Leak",
     "Model",
     "Newton",
     "Parties",
@@ -63,6 +74,7 @@ __all__ = [
     "Table",
     "Verification",
     "__version__",
+    "audit",
     "box",
     "chain",
     "col",

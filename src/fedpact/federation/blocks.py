@@ -69,15 +69,17 @@ class BoundColumns(eqx.Module):
     @property
     def setting(self) -> Setting:
         buckets = list(zip(self.oracles, self.order, strict=True))
-        sizes = [bucket.shape.size * len(mine) for bucket, mine in buckets]
+        sizes = {i: bucket.shape.size for bucket, mine in buckets for i in mine}
         active = {i for bucket, mine in buckets for i in mine if bucket.active}
         return Setting(
-            size=self.shape.size + sum(sizes),
+            size=self.shape.size + sum(sizes.values()),
             parties=len(self.names),
             pooled=len(self.compiled.party.pooled),
             rows=dict(zip(self.names, self.rows, strict=True)),
             columns=True,
             active=tuple(i in active for i in range(len(self.names))),
+            blocks=tuple(sizes[i] for i in range(len(self.names))),
+            combine=self.oracles[0].combine,
             linear=all(bucket.model.is_linear for bucket in self.oracles),
             constraints=tuple(c.name for c, _, _ in self.compiled.rows),
             programs=(self.compiled.party, self.compiled.server),
@@ -149,10 +151,9 @@ def bind_columns(problem: Problem, parties: ColumnParties, *, start: Any = None,
     oracle = Oracle(rows, weights, index, count, compiled.party)
     w: Any = shape.ravel(top)
     order = tuple(mine for mine, _ in blocks)
-    bound = BoundColumns(
-        tuple(_with_labels(block, mine, oracle, parties) for mine, block in blocks), oracle, Regularizer().flat(top), w, order, parties.names,
-        (parties.rows,) * len(parties), compiled,
-    )  # fmt: skip
+    held = tuple(_with_labels(block, mine, oracle, parties) for mine, block in blocks)
+    rows_of = (parties.rows,) * len(parties)
+    bound = BoundColumns(held, oracle, Regularizer().flat(top), w, order, parties.names, rows_of, compiled)
     return jax.device_put(bound)
 
 

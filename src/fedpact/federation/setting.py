@@ -20,5 +20,7 @@ class Setting:
     constraints: tuple[str, ...] = ()  # names of all
     columns: bool = False  # whether columns are split, not rows
     active: tuple[bool, ...] = ()  # of holders of columns, whether each is
+    blocks: tuple[int, ...] = ()  # of holders of columns, parameters of each
+    combine: str = "sum"  # how a split model puts together what bottoms give
     linear: bool = False  # whether every bottom is linear in its parameters
     programs: tuple[Program, Program] | None = None  # of a party, of the server

@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from fedpact.algorithms.central_prox_al import CentralProxAL
+from fedpact.algorithms.fair_vfl.method import FairVFL
+from fedpact.algorithms.fed_bcd import FedBCD
 from fedpact.algorithms.inner.admm import ADMM
 from fedpact.algorithms.inner.lbfgs import LBFGS
 from fedpact.algorithms.inner.newton import Newton
@@ -19,6 +21,7 @@ from fedpact.federation.columns import ColumnParties
 from fedpact.federation.rows import Parties
 from fedpact.federation.setting import Setting
 from fedpact.precision import in_double
+from fedpact.privacy.residuals import EncryptedResiduals
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Algorithm, ColumnAlgorithm, Goal
 from fedpact.report.words import in_bytes
@@ -52,6 +55,17 @@ def chosen(algorithm: Algorithm | None, setting: Setting) -> Algorithm:
             f"{type(algorithm).__name__} takes parties who hold rows; over columns use fp.SSCA(batch=100), say"
         )
     return algorithm
+
+
+def protected(algorithm: Algorithm, privacy: EncryptedResiduals | None) -> Algorithm:
+    """The same method with what it sends protected."""
+    if privacy is None:
+        return algorithm
+    if not isinstance(privacy, EncryptedResiduals):
+        raise TypeError(f"privacy={privacy!r}: fp.EncryptedResiduals(), or None")
+    if not isinstance(algorithm, FairVFL | FedBCD):
+        raise ValueError(f"fp.EncryptedResiduals protects fp.FairVFL and fp.FedBCD, not {type(algorithm).__name__}")
+    return dataclasses.replace(algorithm, privacy=privacy)
 
 
 def title(algorithm: Algorithm) -> str:

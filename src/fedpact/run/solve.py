@@ -21,12 +21,13 @@ from fedpact.federation.rows import Parties, checked_seed, split_rows
 from fedpact.federation.table import as_table
 from fedpact.federation.trials import not_finite
 from fedpact.precision import in_double, kept_programs
+from fedpact.privacy.residuals import EncryptedResiduals
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Algorithm, Goal, Status
 from fedpact.protocol.options import check
 from fedpact.run import drivers
 from fedpact.run.checkpoint import Folder
-from fedpact.run.choice import chosen, title
+from fedpact.run.choice import chosen, protected, title
 from fedpact.run.fingerprint import digest, digest_of_data
 from fedpact.run.history import History
 from fedpact.run.progress import ProgressLine
@@ -59,6 +60,7 @@ def solve(
     disclose: bool | None = None,
     driver: Driver = "chunked",
     watch: Callable[[History], None] | None = None,
+    privacy: EncryptedResiduals | None = None,
 ) -> Result:
     """Solve a problem over parties and certify the answer.
 
@@ -71,6 +73,7 @@ def solve(
     progress: a live line on stderr (default: on a terminal). watch: called with the history between calls of the driver.
     disclose: whether parties tell their constraint values and multipliers in every round, for the report (default: up to
         512 of them). The certificate at the end tells them in any case.
+    privacy: fp.EncryptedResiduals() hides the residuals of fp.FairVFL and fp.FedBCD from passive parties (default: nothing).
     driver: "chunked" rounds with history (default), "fused" (one program, no history), "stepwise" (one round per call).
 
     Ctrl-C ends the run with status "stopped"; what was reached is returned, and saved where `save` is given.
@@ -95,7 +98,7 @@ def solve(
     own = None if server is None else as_table(server)
     seed = checked_seed(seed)
     bound = bind_any(problem, parties, own, start=start, seed=seed, disclose=disclose)
-    algorithm = chosen(algorithm, bound.setting).prepared(bound.setting)
+    algorithm = protected(chosen(algorithm, bound.setting), privacy).prepared(bound.setting)
     with kept_programs():
         run = _Run(bound, algorithm, tolerance, seed, driver)
         if save is not None:

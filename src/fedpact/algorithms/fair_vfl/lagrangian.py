@@ -18,7 +18,7 @@ from jax import lax
 from fedpact.problem.oracle import Oracle, Program
 from fedpact.problem.split import EMBEDDED
 
-NEWTON = 4  # steps of a search in a few dimensions
+NEWTON = 3  # steps of a search in a few dimensions
 HALVINGS = 12
 
 
@@ -95,8 +95,8 @@ def row_curvature(terms: Terms, own: Oracle, at: Point, pi: jax.Array) -> jax.Ar
     return jnp.maximum(jnp.sum(jnp.abs(bent)) / (at.embedded.size / at.embedded.shape[0]), 1e-6)
 
 
-def least(function: Callable[[jax.Array], jax.Array], size: int) -> jax.Array:
-    """Where a function of a few numbers is lower than at 0: a few Newton steps, each halved until it goes down."""
+def least(function: Callable[[jax.Array], jax.Array], start: jax.Array) -> jax.Array:
+    """Where a function of a few numbers is lower than at `start`: a few Newton steps, each halved until it goes down."""
 
     def once(_: jax.Array, a: jax.Array) -> jax.Array:
         here, slope = jax.value_and_grad(function)(a)
@@ -112,7 +112,8 @@ def least(function: Callable[[jax.Array], jax.Array], size: int) -> jax.Array:
             there = function(a + part * step)
             return ~(there <= here + 1e-4 * part * along) & (count < HALVINGS)
 
-        part, count = lax.while_loop(high, lambda carry: (0.5 * carry[0], carry[1] + 1), (jnp.ones(()), 0))
+        first = (jnp.ones(()), jnp.zeros((), int))
+        part, count = lax.while_loop(high, lambda carry: (0.5 * carry[0], carry[1] + 1), first)
         return jnp.where(count < HALVINGS, a + part * step, a)
 
-    return lax.fori_loop(0, NEWTON, once, jnp.zeros(size))
+    return lax.fori_loop(0, NEWTON, once, start)

@@ -23,7 +23,7 @@ does not.
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -44,11 +44,13 @@ from fedpact.algorithms.fair_vfl.lagrangian import (
     weights,
 )
 from fedpact.algorithms.fair_vfl.pace import Clock, Pace, Timing
-from fedpact.algorithms.fair_vfl.parties import Held, Move, ToActive, ToPassive, united
+from fedpact.algorithms.fair_vfl.parties import Encrypted, Held, Move, ToActive, ToPassive, remembered, united
 from fedpact.federation.blocks import Block
 from fedpact.federation.setting import Setting
+from fedpact.privacy import sealed
+from fedpact.privacy.residuals import EncryptedResiduals
 from fedpact.problem.oracle import Oracle
-from fedpact.protocol.algorithm import Algorithm, Answer, Goal, Info, Status
+from fedpact.protocol.algorithm import Answer, ColumnAlgorithm, Goal, Info, Status
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.network import Network, PartyStates
 from fedpact.protocol.options import check
@@ -59,12 +61,13 @@ SHORTER, LONGER = 2.0, 1.15  # how curvature estimates grow after a refused move
 class Server(eqx.Module):
     point: Point
     top_last: jax.Array
-    drift: jax.Array  # what the last move changed in h, for linear bottoms
+    drift: jax.Array  # what the last moves changed in h, for linear bottoms
     dual: Dual
     moves: tuple[Move, Move]  # of active, of passive parties: still to be made
     curvature: jax.Array
     taken: jax.Array  # whether the last move was
     seconds: jax.Array  # on the simulated clock
+    secret: jax.Array | None  # of encrypted residuals
     goal: Goal
     key: jax.Array
     t: jax.Array
@@ -80,7 +83,7 @@ class ColumnAnswer(Answer):
     moves: tuple[Move, Move]
 
 
-class FairVFL(Algorithm[Server]):
+class FairVFL(ColumnAlgorithm[Server]):
     """Fair vertical learning: constraints over labels and groups, columns split over active and passive parties.
 
     local_steps: Q, the most steps that an active party takes in a round (default 5).
@@ -91,10 +94,10 @@ class FairVFL(Algorithm[Server]):
     dual_step: β, how far multipliers go in a round (default 0.5).
     decay: c_t, a pull of multipliers to 0 (default 0; it leaves constraints broken by c_t λ).
     step: 1/η_t, a fixed step (default None: from the curvature).
-    momentum: part of the last move that non-linear bottoms make again (from 0 to below 1, default 0.9).
+    memory: how many last moves the server's search takes in, where bottoms are linear (default 6).
+    momentum: part of the last move that other bottoms make again (from 0 to below 1, default 0.9).
+    privacy: fp.EncryptedResiduals(), or None (default): then ν shows passive parties the labels. See docs/fair_vfl.md.
     """
-
-    takes_columns: ClassVar[bool] = True
 
     local_steps: int = 5
     pace: Pace = "fixed"
@@ -104,6 +107,9 @@ class FairVFL(Algorithm[Server]):
     decay: float = 0.0
     step: float | None = None
     momentum: float = 0.9
+    memory: int = 6
+    privacy: EncryptedResiduals | None = eqx.field(static=True, default=None)
+    widest: int = eqx.field(static=True, default=0, repr=False)  # parameters of the largest passive block
     passive_steps: int = eqx.field(static=True, default=1, repr=False)
     terms: Terms | None = eqx.field(static=True, default=None, repr=False)
     timing: Timing | None = eqx.field(default=None, repr=False)
@@ -126,17 +132,27 @@ class FairVFL(Algorithm[Server]):
         check("FairVFL", "momentum", self.momentum, lambda x: 0 <= x < 1, "momentum is from 0 to below 1")
         if self.step is not None:
             check("FairVFL", "step", self.step, lambda x: x > 0, "a step size is positive, or None for the curvature's")
-        elif self.rho == 0:
+        check("FairVFL", "memory", self.memory, lambda x: x >= 1, "at least one last move", whole=True)
+        if self.privacy is not None and not isinstance(self.privacy, EncryptedResiduals):
+            raise TypeError(f"FairVFL(privacy={self.privacy!r}): fp.EncryptedResiduals(), or None")
+        if self.step is None and self.rho == 0:
             raise ValueError("FairVFL(rho=0): without the augmented term give a step=, such as 0.01; or rho=1.0")
 
     def prepared(self, setting: Setting) -> "FairVFL":
         if not setting.columns:
-            raise ValueError("FairVFL is for parties who hold columns: fp.split_columns; over rows use fp.InteriorPoint()")
+            raise ValueError(
+                "FairVFL is for parties who hold columns: fp.split_columns; over rows use fp.InteriorPoint()"
+            )
         assert setting.programs is not None
         names = tuple(setting.rows)
         timing = Timing(self.pace, self.local_steps, self.clock.by_party(names), setting.active, self.clock.latency)
+        if self.privacy is not None and setting.combine != "sum":
+            raise ValueError("encrypted residuals are one for all parties; state the model with combine='sum'")
+        widest = max(
+            (size for size, active in zip(setting.blocks, setting.active, strict=True) if not active), default=0
+        )
         terms = Terms.of(*setting.programs)
-        return dataclasses.replace(self, terms=terms, timing=timing, linear=setting.linear)
+        return dataclasses.replace(self, terms=terms, timing=timing, linear=setting.linear, widest=widest)
 
     @property
     def known(self) -> Terms:
@@ -164,6 +180,12 @@ class FairVFL(Algorithm[Server]):
     def passive(self, own: Block, state: Held, message: ToPassive) -> tuple[Held, Reply]:
         return holders.passive(self, own, state, message)
 
+    def keep_key(self, own: Block, state: Held, message: jax.Array) -> tuple[Held, Reply]:
+        return holders.keep_key(self, own, state, message)
+
+    def multiply(self, own: Block, state: Held, message: Encrypted) -> tuple[Held, Reply]:
+        return holders.multiply(self, own, state, message)
+
     def multipliers(self, own: Oracle, state: Any, answer: Answer) -> jax.Array:
         del state, answer
         return jnp.zeros(own.equality.size)
@@ -176,16 +198,21 @@ class FairVFL(Algorithm[Server]):
     def init(self, net: Network, w: jax.Array, goal: Goal, key: jax.Array) -> tuple[Server, PartyStates]:
         reply, parties = net.exchange(self.join, None, None)
         embedded, none = united(reply, net.parties), jnp.asarray(0.0)
-        stay = Move(none, none)
+        secret = None
+        if self.privacy is not None and net.count("passive"):
+            secret = sealed.fresh_seed(none)
+            _, parties = net.exchange(self.keep_key, parties, sealed.public_key(secret), "passive")
+        stay = Move(none, jnp.zeros(self.memory))
         return Server(
             point=Point(w, embedded, reply.sum[1]),
-            top_last=jnp.zeros_like(w),
-            drift=jnp.zeros_like(embedded) if self.searches else jnp.zeros(0),
+            top_last=jnp.zeros((self.memory, w.size)),
+            drift=jnp.zeros((self.memory, *embedded.shape)) if self.searches else jnp.zeros(0),
             dual=Dual(jnp.zeros(len(self.known.equality)), jnp.asarray(float(self.rho))),
             moves=(stay, stay),
             curvature=jnp.asarray(1.0),
             taken=jnp.asarray(True),
             seconds=none,
+            secret=secret,
             goal=goal,
             key=key,
             t=jnp.ones((), int),
@@ -205,7 +232,8 @@ class FairVFL(Algorithm[Server]):
             down = ToActive(server.moves[0], point, dual, bent, key)
             replies[0], parties = net.exchange(self.active, parties, down, "active")  # line 5
         if net.count("passive"):
-            down = ToPassive(server.moves[1], slope.embedded, slope.norm, bent)
+            told, parties = self._shown_to_passive(server, parties, net, slope.embedded)
+            down = ToPassive(server.moves[1], told, slope.norm, bent)
             replies[1], parties = net.exchange(self.passive, parties, down, "passive")  # line 6
         residual = jnp.max(jnp.stack([jnp.max(jnp.abs(slope.top), initial=0.0), *(r.max for r in replies if r)]))
 
@@ -225,6 +253,19 @@ class FairVFL(Algorithm[Server]):
         info = RoundInfo(objective, violation, residual, seconds=after.seconds, rho=dual.rho)
         return choose(sound, after, broken), parties, info
 
+    def _shown_to_passive(
+        self, server: Server, parties: PartyStates, net: Network, slope: jax.Array
+    ) -> tuple[jax.Array, PartyStates]:
+        """ν; or, from an exchange of its encryption, the masked gradients (parties, parameters of the widest block)."""
+        secret = server.secret
+        if secret is None:
+            return slope, parties
+        down = Encrypted(server.moves[1], sealed.encrypt(secret, slope.ravel()))
+        reply, parties = net.exchange(self.multiply, parties, down, "passive")
+        index, products = reply.each
+        opened = jax.vmap(lambda product: sealed.decrypt(secret, product, slope.size, self.widest))(products)
+        return jnp.zeros((net.parties, self.widest)).at[index].set(opened), parties
+
     def _ascended(self, dual: Dual, c: jax.Array) -> Dual:
         """(10)."""
         moved = dual.multipliers + self.dual_step * (c - self.decay * dual.multipliers)
@@ -232,15 +273,14 @@ class FairVFL(Algorithm[Server]):
 
     def _still(self, server: Server) -> Server:
         """No move is to be made: the parties are where the server knows them to be."""
-        none = jnp.zeros_like(server.moves[0].along)
-        return dataclasses.replace(server, moves=(Move(none, none),) * 2)
+        return dataclasses.replace(server, moves=jax.tree.map(jnp.zeros_like, server.moves))
 
     def _moved(
         self, server: Server, net: Network, dual: Dual, top_slope: jax.Array, replies: list[Reply | None]
     ) -> Server:
         """The point after the moves that the parties proposed."""
         given = [united(r, net.parties) if r else jnp.zeros_like(server.point.embedded) for r in replies]
-        products = [r.sum[1].products if r else jnp.zeros((3, 3)) for r in replies]
+        products = [r.sum[1].products if r else jnp.zeros((2 + self.memory,) * 2) for r in replies]
         if self.searches:
             return self._searched(server, net, dual, top_slope, given, products)
         return self._tried(server, net, dual, top_slope, given, products)
@@ -258,21 +298,24 @@ class FairVFL(Algorithm[Server]):
 
         def there(a: jax.Array) -> Point:
             one = jnp.ones(())
-            norms = [v @ g @ v for v, g in zip((jnp.stack([one, a[0], a[2]]), jnp.stack([one, a[1], a[2]])), products)]
+            again = a[3:]
+            norms = [
+                v @ g @ v for v, g in zip((_joined(one, a[0], again), _joined(one, a[1], again)), products, strict=True)
+            ]
             return Point(
-                server.point.top - a[3] * top_slope + a[2] * server.top_last,
-                server.point.embedded + a[0] * given[0] + a[1] * given[1] + a[2] * server.drift,
+                server.point.top - a[2] * top_slope + again @ server.top_last,
+                server.point.embedded + a[0] * given[0] + a[1] * given[1] + jnp.tensordot(again, server.drift, 1),
                 norms[0] + norms[1],
             )
 
-        a = least(lambda a: merit(self.known, net.server, dual, there(a)), 4)
+        a = least(lambda a: merit(self.known, net.server, dual, there(a)), jnp.zeros(3 + self.memory))
         point = there(a)
         return dataclasses.replace(
             server,
             point=point,
-            top_last=point.top - server.point.top,
-            drift=point.embedded - server.point.embedded,
-            moves=(Move(a[0], a[2]), Move(a[1], a[2])),
+            top_last=remembered(server.top_last, point.top - server.point.top),
+            drift=remembered(server.drift, point.embedded - server.point.embedded),
+            moves=(Move(a[0], a[3:]), Move(a[1], a[3:])),
         )
 
     def _tried(
@@ -286,7 +329,11 @@ class FairVFL(Algorithm[Server]):
     ) -> Server:
         """The proposed move where it lowers the merit (a given step: in any case), else none, and a shorter one next."""
         ones = jnp.ones(2)
-        step = -self.step * top_slope if self.step is not None else self.momentum * server.top_last - top_slope / server.curvature
+        step = (
+            -self.step * top_slope
+            if self.step is not None
+            else self.momentum * server.top_last[0] - top_slope / server.curvature
+        )
         norm = ones @ (products[0] + products[1])[:2, :2] @ ones
         point = Point(server.point.top + step, given[0] + given[1], norm)
         if self.step is not None:
@@ -294,12 +341,11 @@ class FairVFL(Algorithm[Server]):
         else:
             here, new = (merit(self.known, net.server, dual, at) for at in (server.point, point))
             taken = new <= here
-        none = jnp.zeros(())
-        move = Move(jnp.where(taken, 1.0, none), none)
+        move = Move(jnp.where(taken, 1.0, 0.0), jnp.zeros(self.memory))
         return dataclasses.replace(
             server,
             point=choose(taken, point, server.point),
-            top_last=jnp.where(taken, step, jnp.zeros_like(step)),
+            top_last=remembered(server.top_last, jnp.where(taken, step, jnp.zeros_like(step))),
             moves=(move, move),
             taken=taken,
             curvature=jnp.where(taken, server.curvature / LONGER, SHORTER * server.curvature),
@@ -324,3 +370,7 @@ class FairVFL(Algorithm[Server]):
 
     def aim(self, server: Server, goal: Goal) -> Server:
         return dataclasses.replace(server, goal=goal, status=jnp.asarray(int(Status.running)))
+
+
+def _joined(one: jax.Array, along: jax.Array, again: jax.Array) -> jax.Array:
+    return jnp.concatenate([one[None], along[None], again])

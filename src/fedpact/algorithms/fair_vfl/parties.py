@@ -14,6 +14,7 @@ from jax import lax
 
 from fedpact.algorithms.fair_vfl.lagrangian import Dual, Point, least, merit, numbers, slopes, weights
 from fedpact.federation.blocks import Block
+from fedpact.privacy import sealed
 from fedpact.protocol.embedding import share
 from fedpact.protocol.messages import Reply
 
@@ -22,28 +23,56 @@ if TYPE_CHECKING:
 
 
 class Move(eqx.Module):
-    """w ← w + along z + again m."""
+    """w ← w + along z + Σ again_i m_i, with m the last moves, the latest first."""
 
     along: jax.Array
     again: jax.Array
 
 
 class Held(eqx.Module):
-    """A party's block, its proposal z, its last move m; and XᵀX/n of a linear bottom by eigenvectors and eigenvalues."""
+    """A party's block, its proposal z, its last moves; XᵀX/n of a linear bottom by eigenvectors and eigenvalues.
+
+    gradient: of the data's part, as of the last round. seal: what encrypted residuals need, else None.
+    """
 
     w: jax.Array
     proposal: jax.Array
     last: jax.Array
     basis: jax.Array
     spectrum: jax.Array
+    gradient: jax.Array
+    seal: "Seal | None" = None
 
     def moved(self, move: Move) -> "Held":
-        step = move.along * self.proposal + move.again * self.last
-        return dataclasses.replace(self, w=self.w + step, last=step)
+        step = move.along * self.proposal + move.again @ self.last
+        return dataclasses.replace(self, w=self.w + step, last=remembered(self.last, step))
+
+
+def remembered(last: jax.Array, step: jax.Array) -> jax.Array:
+    """The latest first; the oldest is forgotten."""
+    return jnp.concatenate([step[None], last[:-1]])
+
+
+class Seal(eqx.Module):
+    """The server's public key, a secret of the party for its masks, and what takes the last mask off."""
+
+    public: jax.Array
+    seed: jax.Array
+    opening: jax.Array
+
+
+class Encrypted(eqx.Module):
+    """Enc(ν)."""
+
+    move: Move
+    residual: jax.Array
 
 
 class ToPassive(eqx.Module):
-    """ν (12), and nothing of labels, groups or multipliers besides; under encryption a masked gradient in its place."""
+    """ν (12), and nothing of labels, groups or multipliers besides.
+
+    Under encryption moves are made before, and in place of ν there are all passive parties' gradients, each masked.
+    """
 
     move: Move
     slope: jax.Array
@@ -62,7 +91,7 @@ class ToActive(eqx.Module):
 
 
 class Told(eqx.Module):
-    """Inner products of w, z and m (3, 3)."""
+    """Inner products of w, z and the last moves."""
 
     products: jax.Array
 
@@ -70,22 +99,21 @@ class Told(eqx.Module):
 def join(method: "FairVFL", own: Block, state: None, message: None) -> tuple[Held, Reply]:
     del state, message
     none = jnp.zeros_like(own.start)
+    last = jnp.zeros((method.memory, own.start.size))
     basis, spectrum = jnp.zeros((0, 0)), jnp.zeros(0)
     if method.searches:
         spectrum, basis = jnp.linalg.eigh(_gram(own))
-    return Held(own.start, none, none, basis, spectrum), _shown(own, own.embed(own.start), own.start @ own.start)
+    return Held(own.start, none, last, basis, spectrum, none), _shown(own, own.embed(own.start), own.start @ own.start)
 
 
 def passive(method: "FairVFL", own: Block, state: Held, message: ToPassive) -> tuple[Held, Reply]:
-    """Algorithm 3, lines 3 to 6."""
-    state = state.moved(message.move)
-    _, pull = jax.vjp(own.embed, state.w)
-    data = pull(share(own, message.slope))[0]
-    return _proposed(method, own, state, data, message)
-
-
-def _proposed(method: "FairVFL", own: Block, state: Held, data: jax.Array, message: ToPassive) -> tuple[Held, Reply]:
-    """One step (or some, with ν as it was) from the gradient of the data's part."""
+    """Algorithm 3, lines 3 to 6: one step, or some with ν as it was."""
+    if state.seal is None:
+        state = state.moved(message.move)
+        data = jax.vjp(own.embed, state.w)[1](share(own, message.slope))[0]
+    else:
+        data = sealed.unmask(message.slope[own.index], state.seal.opening)[: own.start.size]
+    state = dataclasses.replace(state, gradient=data)
 
     def once(_: Any, z: jax.Array) -> jax.Array:
         gradient = data + 2.0 * message.ridge * (state.w + z)
@@ -94,6 +122,23 @@ def _proposed(method: "FairVFL", own: Block, state: Held, data: jax.Array, messa
     z = lax.fori_loop(0, method.passive_steps, once, _momentum(method, state))
     residual = jnp.max(jnp.abs(data + 2.0 * message.ridge * state.w))
     return _told(method, own, state, z, residual)
+
+
+def keep_key(method: "FairVFL", own: Block, state: Held, public: jax.Array) -> tuple[Held, Reply]:
+    """Before the first round under encryption."""
+    opening = jnp.zeros((2, method.widest))
+    return dataclasses.replace(state, seal=Seal(public, sealed.fresh_seed(own.index), opening)), Reply()
+
+
+def multiply(method: "FairVFL", own: Block, state: Held, message: Encrypted) -> tuple[Held, Reply]:
+    """Enc(Jᵀν + mask) from Enc(ν), J the Jacobian of the party's bottom; narrower blocks are filled up with zeros."""
+    state, seal = state.moved(message.move), state.seal
+    assert seal is not None
+    lines = jax.vmap(lambda e: jax.jvp(own.embed, (state.w,), (e,))[1])(jnp.eye(own.start.size))
+    jacobian = jnp.pad(lines.reshape(own.start.size, -1).T, ((0, 0), (0, method.widest - own.start.size)))
+    product, opening = sealed.masked_product(seal.public, message.residual, jacobian, seal.seed)
+    state = dataclasses.replace(state, seal=dataclasses.replace(seal, opening=opening))
+    return state, Reply(each=(own.index, product))
 
 
 def active(method: "FairVFL", own: Block, state: Held, message: ToActive) -> tuple[Held, Reply]:
@@ -119,7 +164,7 @@ def active(method: "FairVFL", own: Block, state: Held, message: ToActive) -> tup
         d = _direction(method, state, downhill, ridge, message.curvature)
         if not method.searches:
             return z + d
-        lower = least(lambda a: merit(terms, labels, message.dual, there(z + a[0] * d)), 1)
+        lower = least(lambda a: merit(terms, labels, message.dual, there(z + a[0] * d)), jnp.zeros(1))
         return z + lower[0] * d
 
     residual = jnp.max(jnp.abs(gradient(jnp.zeros_like(state.w))[0]))
@@ -142,12 +187,12 @@ def _direction(
 
 def _momentum(method: "FairVFL", state: Held) -> jax.Array:
     """Where a proposal begins: at 0, or some of the last move on."""
-    return method.momentum * state.last if method.step is None and not method.searches else jnp.zeros_like(state.w)
+    return method.momentum * state.last[0] if method.step is None and not method.searches else jnp.zeros_like(state.w)
 
 
 def _told(method: "FairVFL", own: Block, state: Held, z: jax.Array, residual: jax.Array) -> tuple[Held, Reply]:
     """What the bottom gives for the proposal: by itself where the bottom is linear, else at its end."""
-    vectors = jnp.stack([state.w, z, state.last])
+    vectors = jnp.concatenate([state.w[None], z[None], state.last])
     given = own.embed(z) if method.searches else own.embed(state.w + z)
     reply = _shown(own, given, Told(vectors @ vectors.T))
     return dataclasses.replace(state, proposal=z), dataclasses.replace(reply, max=residual)
