@@ -20,8 +20,9 @@ from fedpact.federation.rows import Parties, split_rows
 from fedpact.federation.table import Table
 from fedpact.problem.columns import col
 from fedpact.problem.constraints import Constraint
-from fedpact.problem.expressions import Expression, mean, value
-from fedpact.problem.losses import logistic_loss, loss, smoothed_hinge_loss, softmax_loss, squared_loss
+from fedpact.problem.expressions import Expression, largest, mean, value
+from fedpact.problem.fairness import demographic_parity_gap, equal_opportunity_gap, equalized_odds_gap
+from fedpact.problem.losses import logistic_loss, loss, positive_rate, smoothed_hinge_loss, softmax_loss, squared_loss
 from fedpact.problem.models import Model, equinox_model, linear, mlp, model, squared_norm
 from fedpact.problem.regularizers import box, group, l1, l2
 from fedpact.problem.split import chain, split_model
@@ -67,11 +68,15 @@ __all__ = [
     "chain",
     "col",
     "datasets",
+    "demographic_parity_gap",
+    "equal_opportunity_gap",
+    "equalized_odds_gap",
     "equinox_model",
     "explain",
     "group",
     "l1",
     "l2",
+    "largest",
     "linear",
     "logistic_loss",
     "loss",
@@ -79,6 +84,7 @@ __all__ = [
     "minimize",
     "mlp",
     "model",
+    "positive_rate",
     "smoothed_hinge_loss",
     "softmax_loss",
     "solve",

@@ -16,13 +16,14 @@ from fedpact.federation.rows import Parties, checked_seed, split_rows, title
 from fedpact.federation.setting import Setting
 from fedpact.federation.table import Table, as_table
 from fedpact.federation.trials import check_row_wise, guarded, guarded_server
-from fedpact.problem.columns import kind
+from fedpact.problem.columns import Mask, kind
 from fedpact.problem.expressions import Mean, Scope, Value
 from fedpact.problem.oracle import Compiled, Oracle, Program, Shape, compile_problem
 from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.problem.split import SplitModel
 from fedpact.problem.statement import Problem
 
+SHOWN = 5  # values of a column in an error
 DISCLOSED = 512  # parties times constraints up to which their curves are recorded without being asked
 
 
@@ -147,6 +148,11 @@ class _Recorder(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self.rows)
+
+
+jax.tree_util.register_pytree_node(  # so that a loss sees traced rows in it, also where a model has no parameters of its own
+    _Recorder, lambda own: ((own.rows,), (own.seen, own.others)), lambda more, rows: _Recorder(*rows, *more)
+)
 
 
 class _NoColumn(KeyError):
@@ -348,7 +354,7 @@ def _check_labels(
 ) -> None:
     read = {t.atom.function for t in problem.terms() if isinstance(t.atom, Mean) and t.scope in scopes}
     for loss in problem.losses:
-        if loss not in read:
+        if loss not in read or loss.label is None:
             continue
         specs = _specs(holders[0].table) | (more or {})
         scores = None if loss.labels is not None else jax.eval_shape(loss.model.apply, params, specs)
@@ -364,6 +370,7 @@ def _check_labels(
 
 
 def _selected(atom: Mean, holder: _Holder) -> np.ndarray:
+    """The rows of a mean's mask; all where it has none."""
     if atom.where is None:
         return np.ones(holder.table.rows, bool)
     for name in atom.where.columns:
@@ -379,6 +386,17 @@ def _selected(atom: Mean, holder: _Holder) -> np.ndarray:
         raise ValueError(f"the mask {atom.where} at {holder.title}: {error}") from None
 
 
+def _nobody_has(mask: Mask | None, holders: list[_Holder]) -> str:
+    """Which part of a mask no row meets, and what its column holds instead; nothing where each part is met by some row."""
+    for demand in mask.demands() if mask is not None else ():
+        if demand.symbol in ("==", "in") and not any(demand(holder.table).any() for holder in holders):
+            (name,) = demand.columns
+            found = np.unique(np.concatenate([holder.table[name] for holder in holders])).tolist()
+            told = ", ".join(map(repr, found[:SHOWN])) + (", …" if len(found) > SHOWN else "")
+            return f" (no row has {demand}: column {name!r} holds {told})"
+    return ""
+
+
 def mean_weights(compiled: Compiled, holders: list[_Holder]) -> list[np.ndarray]:
     """Each mean's weights on each party's rows: 1/count on the selected ones, the count over all rows where pooled."""
     means = [(atom, scope) for atom, scope in compiled.party.atoms if isinstance(atom, Mean)]
@@ -388,13 +406,16 @@ def mean_weights(compiled: Compiled, holders: list[_Holder]) -> list[np.ndarray]
         counts = [int(mask.sum()) for mask in masks]
         if scope == "pooled":
             if not sum(counts):
-                raise ValueError(f"{atom}: the mask {atom.where} selects no row at any party")
+                raise ValueError(
+                    f"{atom}: the mask {atom.where} selects no row at any party{_nobody_has(atom.where, holders)}"
+                )
             counts = [sum(counts)] * len(holders)
         for line, mask, count, holder in zip(lines, masks, counts, holders, strict=True):
             if not count:
                 raise ValueError(
-                    f"{atom}: the mask {atom.where} selects none of the {holder.table.rows} rows of {holder.title}, so "
-                    "its mean does not exist there; pool the expression with .pooled() or leave that party out"
+                    f"{atom}: the mask {atom.where} selects none of the {holder.table.rows} rows of "
+                    f"{holder.title}{_nobody_has(atom.where, [holder])}, so its mean does not exist there; pool the "
+                    "expression with .pooled() or leave that party out"
                 )
             line.append(mask / count)
     return [np.stack(mine) if mine else np.zeros((0, h.table.rows)) for mine, h in zip(lines, holders, strict=True)]
@@ -417,7 +438,10 @@ def _server_oracle(
             if isinstance(atom, Mean):
                 mask = _selected(atom, holder)
                 if not mask.any():
-                    raise ValueError(f"{atom}: the mask {atom.where} selects none of the server's {own.rows} rows")
+                    raise ValueError(
+                        f"{atom}: the mask {atom.where} selects none of the server's {own.rows} rows"
+                        f"{_nobody_has(atom.where, [holder])}"
+                    )
                 lines.append(mask / mask.sum())
         weights = np.stack(lines) if lines else np.zeros((0, own.rows))
     else:
