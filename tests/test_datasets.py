@@ -21,6 +21,7 @@ import sklearn.datasets
 
 from fedpact import datasets
 from fedpact.datasets import bundled, encodings, images, store, uci
+from fedpact.datasets.propublica import COMPAS
 
 BESIDE = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
 GIVEN = pathlib.Path(os.environ.get("FEDPACT_DATA") or BESIDE)
@@ -29,6 +30,9 @@ ENCODED = {
     "monks-1": ("monks-1", uci.MONKS, encodings.monks_1),
     "adult-a": ("adult", uci.ADULT, encodings.adult_a),
     "adult-b": ("adult", uci.ADULT, encodings.adult_b),
+    "adult": ("adult", uci.ADULT, encodings.adult),
+    "compas": ("compas_two_years", COMPAS, encodings.compas),
+    "crime": ("crime", uci.CRIME, encodings.crime),
 }
 
 
@@ -61,7 +65,10 @@ def needed(path: pathlib.Path) -> pathlib.Path:
 def raw_columns(path: pathlib.Path) -> dict[str, np.ndarray]:
     with gzip.open(needed(path), "rt", newline="") as file:
         names, *rows = csv.reader(file)
-    return {name: np.array(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+    columns = {name: np.array(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+    if path.name.startswith("crime"):  # the copy has blanks for UCI's question marks, and a type behind one name
+        columns = {name.split()[0]: np.where(column == "", "?", column) for name, column in columns.items()}
+    return columns
 
 
 def arrays_of(path: pathlib.Path) -> dict[str, np.ndarray]:
@@ -77,9 +84,11 @@ def zipped(files: dict[str, str]) -> bytes:
     return body.getvalue()
 
 
-def as_published(raw: dict[str, np.ndarray], archive: uci.Archive) -> bytes:
+def as_published(raw: dict[str, np.ndarray], archive: store.Source) -> bytes:
     """The zip that UCI has, with its oddities: blanks, a comment line, dots after test labels, ids, an empty line."""
-    split = raw.get("split", np.full(len(raw["class" if "class" in raw else "income"]), "all"))
+    if not isinstance(archive, uci.Archive):
+        return as_csv(raw)
+    split = raw.get("split", np.full(len(next(iter(raw.values()))), "all"))
     files = {"Index": "not data\n"}
     for part, (name, _) in archive.parts.items():
         chosen = {key: column[split == part] for key, column in raw.items() if key != "split"}
@@ -87,12 +96,23 @@ def as_published(raw: dict[str, np.ndarray], archive: uci.Archive) -> bytes:
             chosen["id"] = np.array([f"data_{i}" for i in range(len(chosen["class"]))])
         if name == "adult.test":
             chosen["income"] = np.strings.add(chosen["income"], ".")
-        gap = {uci.WISC.url: ",", uci.MONKS.url: " ", uci.ADULT.url: ", "}[archive.url]
+        gap = {uci.WISC.url: ",", uci.MONKS.url: " ", uci.ADULT.url: ", ", uci.CRIME.url: ","}[archive.url]
         lines = [gap.join(row) for row in zip(*(chosen[key] for key in archive.columns), strict=True)]
         before = "|1x3 Cross validator\n" if name == "adult.test" else ""
         start = " " if archive is uci.MONKS else ""
         files[name] = before + "".join(f"{start}{line}\n" for line in lines) + "\n"
     return zipped(files)
+
+
+def as_csv(raw: dict[str, np.ndarray]) -> bytes:
+    """ProPublica's file: names with commas, and two columns twice under one name, the second time emptied here."""
+    again = {"decile_score.1": "decile_score", "priors_count.1": "priors_count"}
+    rows = zip(*(column if name not in again else [""] * len(column) for name, column in raw.items()), strict=True)
+    body = io.StringIO(newline="")
+    lines = csv.writer(body)
+    lines.writerow(["name", *(again.get(name, name) for name in raw)])
+    lines.writerows(["doe, jane", *row] for row in rows)
+    return body.getvalue().encode()
 
 
 def robots() -> dict[str, np.ndarray]:
@@ -181,6 +201,50 @@ def test_tables_from_a_folder(data: pathlib.Path):
         assert table.columns == ("x", "y", "sex")
         assert table["x"].shape[1] == 38
         np.testing.assert_array_equal(table["x"][:, -1], table["sex"])
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "positive", "ones", "numbers"),
+    [
+        ("adult", (45_222, 104), 11_208, 30_527, list(range(6))),
+        ("compas", (5_278, 26), 2_795, 2_103, [2, 6, 7, 8, 9, 12, 13, 20, 21]),
+        ("crime", (1_994, 99), 413, 970, []),
+    ],
+)
+def test_tables_with_groups(
+    name: str, shape: tuple[int, int], positive: int, ones: int, numbers: list[int], data: pathlib.Path
+):
+    needed(data / f"{name}.npz")
+    table = getattr(datasets, name)(folder=data)
+    assert table.columns == ("x", "y", "group")
+    assert table["x"].shape == shape
+    assert set(np.unique(table["y"])) == {-1, 1}
+    assert set(np.unique(table["group"])) == {0, 1}
+    assert ((table["y"] == 1).sum(), table["group"].sum()) == (positive, ones)
+    scaled = np.zeros(shape[1], bool)
+    scaled[numbers] = True
+    np.testing.assert_allclose(table["x"][:, scaled].mean(axis=0), 0, atol=1e-10)
+    np.testing.assert_allclose(table["x"][:, scaled].std(axis=0), 1)
+    kept = table["x"][:, ~scaled]
+    assert (kept.min(), kept.max()) == (0, 1)
+    if name != "crime":
+        assert np.isin(kept, (0, 1)).all()
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b"", "not the table with the column 'two_year_recid'"),
+        (b"two_year_recid\n1\n0\n", r"the classes in column 'two_year_recid' are \{'0': 1, '1': 1\}"),
+        (b"two_year_recid,sex\n1,Male\n0\n", "not the table"),
+    ],
+    ids=["empty", "other classes", "cut off"],
+)
+def test_a_wrong_compas_file_is_refused(body: bytes, told: str, cache: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(store, "_fetch", lambda url: body)
+    with pytest.raises(FileNotFoundError, match=told):
+        datasets.compas()
+    assert not cache.exists()
 
 
 def test_adult_b_draws_disjoint_rows():

@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import fedpact as fp
 from fedpact.federation.binding import bind
-from fedpact.problem.expressions import MOST_ABS, Mean
+from fedpact.problem.expressions import MOST_PARTS, Mean
 from fedpact.problem.oracle import Compiled, Oracle, Program, Shape, Values, compile_problem
 
 Pair = tuple[fp.Expression, Callable[[np.ndarray, dict[str, np.ndarray]], float]]
@@ -144,6 +144,18 @@ def test_the_largest_smooth_part_is_the_absolute_value(
     constraint = expression <= 1.5
     found = evaluated(compiled(fp.minimize(fp.value(norm), [constraint])).party, rows, w).constraints
     assert len(found) == 2 ** len(bent)
+    assert float(found.max()) == pytest.approx(number - 1.5, rel=1e-9, abs=1e-9)
+
+
+@given(rows_and_params(), st.lists(EXPRESSIONS, min_size=1, max_size=3), EXPRESSIONS, EXPRESSIONS)
+def test_the_largest_smooth_part_is_the_largest_expression(
+    data: tuple[Any, Any], pairs: list[Pair], bent: Pair, rest: Pair
+):
+    rows, w = data
+    expression = 2 * fp.largest(*(e for e, _ in pairs), abs(bent[0])) + rest[0]
+    number = 2 * max(*(plain(w, rows) for _, plain in pairs), abs(bent[1](w, rows))) + rest[1](w, rows)
+    found = evaluated(compiled(fp.minimize(fp.value(norm), [expression <= 1.5])).party, rows, w).constraints
+    assert len(found) == len(pairs) + 2
     assert float(found.max()) == pytest.approx(number - 1.5, rel=1e-9, abs=1e-9)
 
 
@@ -350,7 +362,13 @@ def test_bounds_stand_in_order():
         (lambda e: 0.1 - abs(e) <= 0.1, r"only abs\(\.\.\.\) <= bound can be kept"),
         (lambda e: abs(e).between(0.1, 0.2), r"only abs\(\.\.\.\) <= bound can be kept"),
         (lambda e: abs(e) == 0.1, r"not smooth; write abs\(\.\.\.\) <= number"),
-        (lambda e: sum(abs(e - k) for k in range(MOST_ABS + 1)) <= 1, f"at most {MOST_ABS} in one constraint"),
+        (
+            lambda e: sum(abs(e - k) for k in range(7)) <= 1,
+            "into 128 smooth inequalities; at most 64 in one constraint",
+        ),
+        (lambda e: fp.largest(*[e] * (MOST_PARTS + 1)) <= 1, "into 65 smooth inequalities"),
+        (lambda e: fp.largest(e, -e) >= 0.1, r"only largest\(\.\.\.\) <= bound can be kept"),
+        (lambda e: fp.largest(e, -e) == 0.1, "not smooth; write"),
     ],
 )
 def test_abs_is_bounded_from_above_only(constraint: Callable[[fp.Expression], fp.Constraint], told: str):
@@ -363,3 +381,18 @@ def test_abs_is_bounded_from_above_only(constraint: Callable[[fp.Expression], fp
 def test_the_objective_has_no_corner():
     with pytest.raises(ValueError, match=r"corner at abs.*by a constraint instead"):
         fp.minimize(abs(fp.mean(product)))
+    with pytest.raises(ValueError, match=r"corner at .*largest.*by a constraint instead"):
+        fp.minimize(fp.largest(fp.mean(product)))
+
+
+def test_the_largest_is_of_expressions_over_one_scope():
+    e, number = fp.mean(product), cast("Any", 0.5)
+    with pytest.raises(ValueError, match="at least one expression"):
+        fp.largest()
+    with pytest.raises(TypeError, match="an expression is wanted"):
+        fp.largest(e, number)
+    with pytest.raises(ValueError, match=r"fp\.largest mixes the scopes party, pooled"):
+        fp.largest(e, e.pooled())
+    assert fp.largest(e.pooled(), e.pooled()).scope == "pooled"
+    assert (fp.largest(e, e) <= 1).at_server().scope == "server"
+    assert str(fp.largest(e, abs(e)) <= 1) == "largest(mean(product), abs(mean(product))) <= 1"

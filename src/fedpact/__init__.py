@@ -1,6 +1,7 @@
 """fedpact: models trained across parties who cannot share their data, under constraints, with a certificate."""
 
 from fedpact import datasets as datasets
+from fedpact import postprocess as postprocess
 from fedpact.__about__ import VERSION as __version__
 from fedpact.algorithms.central_prox_al import CentralProxAL
 from fedpact.algorithms.fair_vfl.method import FairVFL
@@ -24,8 +25,9 @@ from fedpact.federation.table import Table
 from fedpact.privacy.residuals import EncryptedResiduals
 from fedpact.problem.columns import col
 from fedpact.problem.constraints import Constraint
-from fedpact.problem.expressions import Expression, mean, value
-from fedpact.problem.losses import logistic_loss, loss, smoothed_hinge_loss, softmax_loss, squared_loss
+from fedpact.problem.expressions import Expression, largest, mean, value
+from fedpact.problem.fairness import demographic_parity_gap, equal_opportunity_gap, equalized_odds_gap
+from fedpact.problem.losses import logistic_loss, loss, positive_rate, smoothed_hinge_loss, softmax_loss, squared_loss
 from fedpact.problem.models import Model, equinox_model, linear, mlp, model, squared_norm
 from fedpact.problem.regularizers import box, group, l1, l2
 from fedpact.problem.split import chain, split_model
@@ -79,11 +81,15 @@ __all__ = [
     "chain",
     "col",
     "datasets",
+    "demographic_parity_gap",
+    "equal_opportunity_gap",
+    "equalized_odds_gap",
     "equinox_model",
     "explain",
     "group",
     "l1",
     "l2",
+    "largest",
     "linear",
     "logistic_loss",
     "loss",
@@ -91,6 +97,8 @@ __all__ = [
     "minimize",
     "mlp",
     "model",
+    "positive_rate",
+    "postprocess",
     "smoothed_hinge_loss",
     "softmax_loss",
     "solve",

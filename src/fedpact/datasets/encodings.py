@@ -1,7 +1,8 @@
 """From the columns of the public files to numbers.
 
 An encoding takes raw columns, text as in the source, and gives the arrays that are kept: `X` (rows, features) float64,
-`y` (rows,) int8, `feature_names` (features,), and what else a data set has.
+`y` (rows,) int8, `feature_names` (features,), and what else a data set has. Those of fair vertical learning are unscaled, have
+y in {-1, 1} and `sensitive` (rows,) int8, the group.
 """
 
 from collections.abc import Iterable, Mapping
@@ -58,6 +59,24 @@ OCCUPATION_CODES = (
     "Armed-Forces",
     "Priv-house-serv",
 )
+ADULT_CHOICES = (
+    "workclass",
+    "education",
+    "marital-status",
+    "occupation",
+    "relationship",
+    "race",
+    "sex",
+    "native-country",
+)
+
+COMPAS_RACES = ("African-American", "Caucasian")
+COMPAS_AGES = ("Less than 25", "25 - 45", "Greater than 45")
+COMPAS_LEVELS = ("Low", "Medium", "High")
+SCREENED_WITHIN_DAYS = 30  # of the arrest; further away, the charge may not be the one that was screened for
+ABOUT_THE_PLACE = ("state", "county", "community", "communityname", "fold")  # no predictors
+CRIME_LIMIT, BLACK_SHARE_LIMIT = 0.375, 0.06
+
 ADULT_B_CLIENT_ROWS, ADULT_B_SERVER_ROWS = 22_654, 5_659
 
 
@@ -93,7 +112,7 @@ def adult_b(raw: Raw) -> Arrays:
 
     `train_idx` and `server_idx`, the rows of the clients and of the server, are drawn with `default_rng(0)`.
     """
-    raw = _only(raw, np.logical_and.reduce([column != "?" for column in raw.values()]))
+    raw = _complete(raw)
     male = raw["sex"] == "Male"
     features = {
         "age": standardised(raw["age"]),
@@ -120,6 +139,69 @@ def adult_b(raw: Raw) -> Arrays:
     }
 
 
+def adult(raw: Raw) -> Arrays:
+    """The complete rows of both parts: 6 numbers `X_num`, 98 dummies `X_cat`; y = 1 `>50K`; `sensitive` = 1 male.
+
+    `split` = 1 for rows of the file adult.test.
+    """
+    raw = _complete(raw)
+    dummies: Features = {}
+    for name in ADULT_CHOICES:
+        dummies |= {f"{name}_{value}": raw[name] == value for value in np.unique(raw[name]).tolist()}
+    return {
+        "X_num": np.stack([raw[name].astype(np.int32) for name in ADULT_NUMBERS], axis=1),
+        "X_cat": np.stack([column.astype(np.uint8) for column in dummies.values()], axis=1),
+        "y": _signed(raw["income"] == ">50K"),
+        "sensitive": (raw["sex"] == "Male").astype(np.int8),
+        "split": (raw["split"] == "test").astype(np.int8),
+        "feature_names": np.array([*ADULT_NUMBERS, *dummies]),
+    }
+
+
+def compas(raw: Raw) -> Arrays:
+    """ProPublica's choice of rows, of two races, in 26 columns; y = 1 no crime within two years; `sensitive` = 1 Caucasian.
+
+    Left out, as ProPublica does: screened more than 30 days from the arrest, no case found, ordinary traffic offences, no
+    score.
+    """
+    raw = _only(raw, (raw["days_b_screening_arrest"] != "") & np.isin(raw["race"], COMPAS_RACES))
+    near = np.abs(raw["days_b_screening_arrest"].astype(float)) <= SCREENED_WITHIN_DAYS
+    raw = _only(raw, near & (raw["is_recid"] != "-1") & (raw["c_charge_degree"] != "O") & (raw["score_text"] != "N/A"))
+    juvenile = {name: raw[name].astype(float) for name in ("juv_fel_count", "juv_misd_count", "juv_other_count")}
+    priors = raw["priors_count"].astype(float)
+    jailed, released = (raw[name].astype("datetime64[s]") for name in ("c_jail_in", "c_jail_out"))
+    white, good = raw["race"] == "Caucasian", raw["two_year_recid"] == "0"
+    features = {"sex=Male": raw["sex"] == "Male", "race=Caucasian": white, "age": raw["age"].astype(float)}
+    features |= _dummies(raw, "age_cat", {f"age_cat={v}": (v,) for v in COMPAS_AGES})
+    features |= juvenile | {"priors_count": priors}
+    features |= _dummies(raw, "c_charge_degree", {f"c_charge_degree={v}": (v,) for v in ("F", "M")})
+    features |= {name: raw[name].astype(float) for name in ("decile_score", "v_decile_score")}
+    for name in ("score_text", "v_score_text"):
+        features |= _dummies(raw, name, {f"{name}={v}": (v,) for v in COMPAS_LEVELS})
+    features |= {
+        "days_b_screening_arrest": raw["days_b_screening_arrest"].astype(float),
+        "length_of_stay_days": (released - jailed) / np.timedelta64(1, "D"),
+        "priors=0": priors == 0,
+        "priors=1-3": (priors >= 1) & (priors <= 3),
+        "priors>3": priors > 3,
+        "any_juvenile": np.sum(list(juvenile.values()), axis=0) > 0,
+    }
+    return {**_arrays(features, good), "y": _signed(good), "sensitive": white.astype(np.int8)}
+
+
+def crime(raw: Raw) -> Arrays:
+    """The 99 predictors that no community lacks; y = 1 violent crimes per population at least 0.375 (`target`).
+
+    `sensitive` = 1 where racepctblack, one of the predictors, is above 0.06.
+    """
+    target = raw["ViolentCrimesPerPop"].astype(float)
+    violent, black = target >= CRIME_LIMIT, raw["racepctblack"].astype(float) > BLACK_SHARE_LIMIT
+    others = (*ABOUT_THE_PLACE, "ViolentCrimesPerPop", "split")
+    predictors = [name for name in raw if name not in others and not (raw[name] == "?").any()]
+    made = _arrays({name: raw[name].astype(float) for name in predictors}, violent)
+    return {**made, "y": _signed(violent), "sensitive": black.astype(np.int8), "target": target}
+
+
 def standardised(column: np.ndarray) -> np.ndarray:
     """Mean 0 and population standard deviation 1, down the rows."""
     values = column.astype(float)
@@ -142,6 +224,15 @@ def _coded(raw: Raw, column: str, groups: Iterable[tuple[str, ...]]) -> Features
 
 def _only(raw: Raw, rows: np.ndarray) -> Raw:
     return {name: column[rows] for name, column in raw.items()}
+
+
+def _complete(raw: Raw) -> Raw:
+    """The rows without a question mark."""
+    return _only(raw, np.logical_and.reduce([column != "?" for column in raw.values()]))
+
+
+def _signed(positive: np.ndarray) -> np.ndarray:
+    return np.where(positive, 1, -1).astype(np.int8)
 
 
 def _arrays(features: Features, positive: np.ndarray, bias: bool = False) -> Arrays:

@@ -13,12 +13,11 @@ import urllib.request
 import zipfile
 import zlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from fedpact.datasets.encodings import Arrays, Raw
-from fedpact.datasets.uci import Archive
 from fedpact.precision import cache_folder
 
 Folder = str | os.PathLike[str] | None
@@ -30,15 +29,24 @@ TIMEOUT_SECONDS = 30
 LARGEST_BYTES = 64 * 2**20
 
 
+class Source(Protocol):
+    """One public file, and how it is read."""
+
+    @property
+    def url(self) -> str: ...
+
+    def read(self, body: bytes) -> Raw: ...
+
+
 def load(
     name: str,
     wanted: tuple[str, ...],
-    archive: Archive,
+    source: Source,
     encode: Callable[[Raw], Arrays],
     folder: Folder,
 ) -> Arrays:
-    """The arrays `wanted` of the data set `name`, which is public as one archive."""
-    return load_files(name, wanted, archive.url, lambda fetch: encode(archive.read(fetch(archive.url))), folder)
+    """The arrays `wanted` of the data set `name`, which is public as one file."""
+    return load_files(name, wanted, source.url, lambda fetch: encode(source.read(fetch(source.url))), folder)
 
 
 def load_files(

@@ -17,6 +17,7 @@ from fedpact.federation.holders import (
     columns_read,
     initialised,
     mean_weights,
+    nobody_has,
     selected,
 )
 from fedpact.federation.rows import Parties, checked_seed, split_rows
@@ -184,7 +185,10 @@ def _server_oracle(
             if isinstance(atom, Mean):
                 mask = selected(atom, holder)
                 if not mask.any():
-                    raise ValueError(f"{atom}: the mask {atom.where} selects none of the server's {own.rows} rows")
+                    raise ValueError(
+                        f"{atom}: the mask {atom.where} selects none of the server's {own.rows} rows"
+                        f"{nobody_has(atom.where, [holder])}"
+                    )
                 lines.append(mask / mask.sum())
         weights = np.stack(lines) if lines else np.zeros((0, own.rows))
     else:

@@ -13,11 +13,13 @@ import numpy as np
 from fedpact.federation.buckets import arrays
 from fedpact.federation.rows import title
 from fedpact.federation.table import Table
-from fedpact.problem.columns import kind
+from fedpact.problem.columns import Mask, kind
 from fedpact.problem.expressions import Mean, Scope, Value
 from fedpact.problem.models import Model
 from fedpact.problem.oracle import Compiled, Program, Shape
 from fedpact.problem.statement import Problem
+
+SHOWN = 5  # values of a column in an error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +57,11 @@ class _Recorder(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self.rows)
+
+
+jax.tree_util.register_pytree_node(  # so that a loss sees traced rows in it, also where a model has no parameters of its own
+    _Recorder, lambda own: ((own.rows,), (own.seen, own.others)), lambda more, rows: _Recorder(*rows, *more)
+)
 
 
 class _NoColumn(KeyError):
@@ -217,7 +224,7 @@ def check_labels(
     """Labels are what the losses that are read in these scopes expect; `more` columns stand beside the tables' own."""
     read = {t.atom.function for t in problem.terms() if isinstance(t.atom, Mean) and t.scope in scopes}
     for loss in problem.losses:
-        if loss not in read:
+        if loss not in read or loss.label is None:
             continue
         specs = _specs(holders[0].table) | (more or {})
         scores = None if loss.labels is not None else jax.eval_shape(loss.model.apply, params, specs)
@@ -249,6 +256,17 @@ def selected(atom: Mean, holder: Holder) -> np.ndarray:
         raise ValueError(f"the mask {atom.where} at {holder.title}: {error}") from None
 
 
+def nobody_has(mask: Mask | None, holders: list[Holder]) -> str:
+    """Which part of a mask no row meets, and what its column holds instead; nothing where each part is met by some row."""
+    for demand in mask.demands() if mask is not None else ():
+        if demand.symbol in ("==", "in") and not any(demand(holder.table).any() for holder in holders):
+            (name,) = demand.columns
+            found = np.unique(np.concatenate([holder.table[name] for holder in holders])).tolist()
+            told = ", ".join(map(repr, found[:SHOWN])) + (", …" if len(found) > SHOWN else "")
+            return f" (no row has {demand}: column {name!r} holds {told})"
+    return ""
+
+
 def mean_weights(compiled: Compiled, holders: list[Holder]) -> list[np.ndarray]:
     """Each mean's weights on each party's rows: 1/count on the selected ones, the count over all rows where pooled."""
     means = [(atom, scope) for atom, scope in compiled.party.atoms if isinstance(atom, Mean)]
@@ -258,13 +276,16 @@ def mean_weights(compiled: Compiled, holders: list[Holder]) -> list[np.ndarray]:
         counts = [int(mask.sum()) for mask in masks]
         if scope == "pooled":
             if not sum(counts):
-                raise ValueError(f"{atom}: the mask {atom.where} selects no row at any party")
+                raise ValueError(
+                    f"{atom}: the mask {atom.where} selects no row at any party{nobody_has(atom.where, holders)}"
+                )
             counts = [sum(counts)] * len(holders)
         for line, mask, count, holder in zip(lines, masks, counts, holders, strict=True):
             if not count:
                 raise ValueError(
-                    f"{atom}: the mask {atom.where} selects none of the {holder.table.rows} rows of {holder.title}, so "
-                    "its mean does not exist there; pool the expression with .pooled() or leave that party out"
+                    f"{atom}: the mask {atom.where} selects none of the {holder.table.rows} rows of "
+                    f"{holder.title}{nobody_has(atom.where, [holder])}, so its mean does not exist there; pool the "
+                    "expression with .pooled() or leave that party out"
                 )
             line.append(mask / count)
     return [np.stack(mine) if mine else np.zeros((0, h.table.rows)) for mine, h in zip(lines, holders, strict=True)]

@@ -37,6 +37,12 @@ class Mask:
             return (self.parts[0],)
         return tuple(dict.fromkeys(name for part in self.parts for name in part.columns))
 
+    def demands(self) -> tuple["Mask", ...]:
+        """The masks that this one joins by `and`; itself where it joins none."""
+        if self.symbol != "and":
+            return (self,)
+        return tuple(demand for part in self.parts for demand in part.demands())
+
     def __and__(self, other: "Mask") -> "Mask":
         return Mask("and", (self, _mask(other)))
 

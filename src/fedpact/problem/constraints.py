@@ -62,7 +62,9 @@ class Constraint:
         except ValueError as error:
             raise ValueError(f"constraint {self.name!r}: {error}") from None
         if exact and len(parts) > 1:
-            raise ValueError(f"constraint {self.name!r}: abs(...) == number is not smooth; write abs(...) <= number")
+            raise ValueError(
+                f"constraint {self.name!r}: abs(...) or largest(...) == number is not smooth; write abs(...) <= number"
+            )
         return parts
 
     def _again(self, bound: object) -> NoReturn:

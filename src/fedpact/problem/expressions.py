@@ -2,6 +2,7 @@
 
     fp.mean(loss, where=mask)      (1/|S|) Σ_{r in S} loss(params, row r),  S the rows that the mask selects
     fp.value(fn)                   fn(params, rows), any function that gives one number
+    fp.largest(a, b, …)            the largest of several expressions
     a + b, a - b, 2 * a, abs(a)    and comparisons with a number, which give constraints
 
 Scope says over which rows an expression is taken: at each party (default), `.pooled()` over the union of all parties'
@@ -24,7 +25,7 @@ from fedpact.problem.losses import Loss
 Scope = Literal["party", "pooled", "server"]
 RowFunction = Callable[[Any, Mapping[str, jax.Array]], jax.Array]
 
-MOST_ABS = 6  # abs terms in one constraint: each doubles the smooth inequalities that stand for it
+MOST_PARTS = 64  # smooth inequalities that may stand for one constraint: each abs in a sum doubles them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,11 +55,27 @@ class Abs:
 
     inside: "Expression"
 
+    @property
+    def parts(self) -> tuple["Expression", ...]:
+        """What it is the largest of."""
+        return (self.inside, -self.inside)
+
     def __str__(self) -> str:
         return f"abs({self.inside})"
 
 
-Atom = Mean | Value | Abs
+@dataclasses.dataclass(frozen=True, eq=False)
+class Largest:
+    """The largest of several expressions, bounded from above only, like an absolute value."""
+
+    parts: tuple["Expression", ...]
+
+    def __str__(self) -> str:
+        return f"largest({', '.join(map(str, self.parts))})"
+
+
+Bent = Abs | Largest
+Atom = Mean | Value | Bent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,22 +129,24 @@ class Expression:
 
     def smooth_parts(self) -> tuple["Expression", ...]:
         """Smooth expressions whose maximum is this one: each abs(a) is the larger of a and -a."""
-        bent = [term for term in self.terms if isinstance(term.atom, Abs)]
+        bent = [(term, term.atom) for term in self.terms if isinstance(term.atom, Bent)]
         if not bent:
             return (self,)
-        if any(term.coefficient < 0 for term in bent):
-            raise ValueError(
-                f"{self} is bounded on the side where abs(...) is not convex; only abs(...) <= bound can be kept"
-            )
-        if len(bent) > MOST_ABS:
-            raise ValueError(f"{self} adds {len(bent)} absolute values; at most {MOST_ABS} in one constraint")
-        rest = Expression(tuple(term for term in self.terms if not isinstance(term.atom, Abs)), self.constant)
+        for term, atom in bent:
+            if term.coefficient < 0:
+                kind = "abs" if isinstance(atom, Abs) else "largest"
+                raise ValueError(
+                    f"{self} is bounded on the side where {kind}(...) is not convex; only {kind}(...) <= bound can be kept"
+                )
+        count = math.prod(len(atom.parts) for _, atom in bent)
+        if count > MOST_PARTS:
+            raise ValueError(f"{self} opens into {count} smooth inequalities; at most {MOST_PARTS} in one constraint")
+        rest = Expression(tuple(term for term in self.terms if not isinstance(term.atom, Bent)), self.constant)
         parts = []
-        for signs in itertools.product((1.0, -1.0), repeat=len(bent)):
+        for chosen in itertools.product(*(atom.parts for _, atom in bent)):
             part = rest
-            for sign, term in zip(signs, bent, strict=True):
-                assert isinstance(term.atom, Abs)
-                part = part + sign * term.coefficient * term.atom.inside.scoped(term.scope)
+            for (term, _), one in zip(bent, chosen, strict=True):
+                part = part + term.coefficient * one.scoped(term.scope)
             parts.extend(part.smooth_parts())
         return tuple(parts)
 
@@ -177,9 +196,7 @@ class Expression:
     __rmul__ = __mul__
 
     def __abs__(self) -> "Expression":
-        scope = self.scope
-        inside = Expression(tuple(dataclasses.replace(term, scope="party") for term in self.terms), self.constant)
-        return Expression((Term(1.0, Abs(inside), scope),))
+        return Expression((Term(1.0, Abs(_without_scope(self)), self.scope),))
 
     def __le__(self, bound: "Expression | float") -> Constraint:
         return self._compare(bound, -math.inf, 0.0)
@@ -235,6 +252,19 @@ def value(function: Callable[[Any, Any], jax.Array]) -> Expression:
     return Expression((Term(1.0, Value(function)),))
 
 
+def largest(*expressions: Expression) -> Expression:
+    """The largest of expressions over the same scope; `fp.largest(a, b) <= 0.1` bounds each of them."""
+    if not expressions:
+        raise ValueError("fp.largest takes at least one expression, such as fp.largest(abs(a), abs(b))")
+    parts = tuple(as_expression(expression) for expression in expressions)
+    scopes: set[Scope] = {part.scope for part in parts}
+    if len(scopes) > 1:
+        raise ValueError(
+            f"fp.largest mixes the scopes {', '.join(sorted(scopes))}; call .pooled() or .at_server() on the whole"
+        )
+    return Expression((Term(1.0, Largest(tuple(_without_scope(part) for part in parts)), scopes.pop()),))
+
+
 def as_expression(thing: Expression | Constraint | Callable[[Any, Any], Any]) -> Expression:
     """Plain functions of (params, rows) are expressions."""
     if isinstance(thing, Expression):
@@ -259,6 +289,11 @@ def _check_hash(function: Any) -> None:
             f"{name_of(function)} cannot be hashed, so its compiled program could not be found again; wrap it in a "
             "function: lambda params, rows: fn(params, rows)"
         ) from None
+
+
+def _without_scope(expression: Expression) -> Expression:
+    terms = tuple(dataclasses.replace(term, scope="party") for term in expression.terms)
+    return Expression(terms, expression.constant)
 
 
 def _number(thing: Any, what: str) -> float:

@@ -17,22 +17,26 @@ from fedpact.problem.models import Linear, Mlp, Model
 
 @dataclasses.dataclass(frozen=True)
 class Loss:
-    """formula(scores, labels) on the scores of a model. `labels`: what the label column may hold, None for anything."""
+    """formula(scores, labels) on the scores of a model.
+
+    label: the column of labels; None for a formula that reads none.
+    labels: what the label column may hold; None for anything.
+    """
 
     name: str
     model: Model
-    label: str
-    formula: Callable[[jax.Array, jax.Array], jax.Array]
+    label: str | None
+    formula: Callable[[jax.Array, Any], jax.Array]
     labels: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, Model):
             raise TypeError(f"{self.name} takes a model such as fp.linear(), not a {type(self.model).__name__}")
-        if not isinstance(self.label, str):
+        if not isinstance(self.label, str | None):
             raise TypeError(f"{self.name}(label={self.label!r}): the name of a column")
 
     def __call__(self, params: Any, rows: Mapping[str, Any]) -> jax.Array:
-        if _traced(params, rows.get(self.label)):  # a model without parameters shows by its rows that it is compiled
+        if _traced(params, rows):
             return self._per_row(params, rows)
         with jax.enable_x64(True):  # outside a run: the user's own numbers, in the precision they were certified in
             arrays = {name: jnp.asarray(column) for name, column in numeric(rows).items()}
@@ -51,12 +55,15 @@ class Loss:
                 ) from None
 
     def _per_row(self, params: Any, rows: Mapping[str, Any]) -> jax.Array:
-        scores, labels = self.model.apply(params, rows), jnp.asarray(rows[self.label])
-        if scores.shape[:1] != labels.shape[:1]:
+        scores, labels = self.model.apply(params, rows), self._labels(rows)
+        if labels is not None and scores.shape[:1] != labels.shape[:1]:
             raise ValueError(
                 f"{self.name}: the model gives scores of shape {scores.shape} on {len(labels)} rows, not one per row"
             )
         return self.formula(scores, labels)
+
+    def _labels(self, rows: Mapping[str, Any]) -> jax.Array | None:
+        return None if self.label is None else jnp.asarray(rows[self.label])
 
     def curvature(self, params: Any, rows: Mapping[str, Any], weights: jax.Array) -> jax.Array | None:
         """∇² Σ_r weights_r loss_r over flat parameters by one product of matrices; None where scores are not linear.
@@ -67,7 +74,7 @@ class Loss:
             return None
 
         def slope(scores: jax.Array) -> jax.Array:
-            return jax.grad(lambda s: self.formula(s, rows[self.label]).sum())(scores)
+            return jax.grad(lambda s: self.formula(s, self._labels(rows)).sum())(scores)
 
         scores = self.model.apply(params, rows)
         bend = jax.jvp(slope, (scores,), (jnp.ones_like(scores),))[1]
@@ -76,7 +83,7 @@ class Loss:
     @property
     def known(self) -> bool:
         """Whether formula and model are fedpact's own: they treat each row by itself, and finite rows give finite losses."""
-        own = isinstance(self.formula, _Logistic | _Hinge) or self.formula in (_softmax, _squared)
+        own = isinstance(self.formula, _Logistic | _Hinge | _Rate) or self.formula in (_softmax, _squared)
         model = self.model
         return own and (type(model) is Linear or (type(model) is Mlp and model.activation is jax.nn.tanh))
 
@@ -120,6 +127,18 @@ def squared_loss(model: Model, label: str = "y") -> Loss:
     return Loss("squared_loss", model, label, _squared)
 
 
+def positive_rate(model: Model, temperature: float = 1.0) -> Loss:
+    """sigmoid(score / temperature), which no label enters: its mean is a smooth share of rows that are told positive.
+
+    As temperature (> 0) falls it nears the share of rows with score > 0, and its slopes vanish almost everywhere.
+    """
+    if isinstance(temperature, bool) or not (isinstance(temperature, numbers.Real) and 0 < temperature < math.inf):
+        raise ValueError(
+            f"positive_rate(temperature={temperature!r}): a positive number; 1 is the logistic model's own"
+        )
+    return Loss("positive_rate", model, None, _Rate(float(temperature)))
+
+
 def loss(formula: Callable[[jax.Array, jax.Array], jax.Array], model: Model, label: str = "y") -> Loss:
     """Any loss: `formula(scores, labels) -> (rows,)` on the scores of `model`."""
     if not callable(formula):
@@ -144,6 +163,17 @@ class _Hinge:
         short = 1.0 - _margins(scores, labels, self.positive)
         rounded = jnp.clip(short, 0.0, self.width) ** 2 / (2 * self.width)
         return rounded + jnp.maximum(short - self.width, 0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rate:
+    temperature: float
+
+    def __call__(self, scores: jax.Array, labels: None) -> jax.Array:
+        del labels
+        if scores.ndim != 1:
+            raise ValueError(f"positive_rate: the scores have shape {scores.shape}; use a model with one score a row")
+        return jax.nn.sigmoid(scores / self.temperature)
 
 
 def _margins(scores: jax.Array, labels: jax.Array, positive: float) -> jax.Array:

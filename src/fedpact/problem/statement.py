@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from fedpact.problem.constraints import Constraint
-from fedpact.problem.expressions import Abs, Expression, Mean, Term, as_expression
+from fedpact.problem.expressions import Bent, Expression, Mean, Term, as_expression
 from fedpact.problem.losses import Loss
 from fedpact.problem.models import Model
 from fedpact.problem.regularizers import Regularizer
@@ -37,12 +37,13 @@ class Problem:
         return tuple(dict.fromkeys(f for f in functions if isinstance(f, Loss)))
 
     def terms(self) -> tuple[Term, ...]:
-        """All terms of objective and constraints, absolute values opened."""
+        """All terms of objective and constraints, absolute values and maxima opened."""
 
         def opened(expression: Expression) -> list[Term]:
             out = []
             for term in expression.terms:
-                out += opened(term.atom.inside.scoped(term.scope)) if isinstance(term.atom, Abs) else [term]
+                parts = term.atom.parts if isinstance(term.atom, Bent) else ()
+                out += [inner for part in parts for inner in opened(part.scoped(term.scope))] if parts else [term]
             return out
 
         expressions = [self.objective, *(c.expression for c in self.constraints)]
@@ -90,8 +91,8 @@ def minimize(
     if regularizer is not None and not isinstance(regularizer, Regularizer):
         raise TypeError(f"regularizer= takes fp.l1, fp.l2, fp.box or fp.group, not {regularizer!r}")
     goal = as_expression(objective)
-    if any(isinstance(term.atom, Abs) for term in goal.terms):
+    if any(isinstance(term.atom, Bent) for term in goal.terms):
         raise ValueError(
-            f"the objective {goal} has a corner at abs(...); bound the absolute value by a constraint instead"
+            f"the objective {goal} has a corner at abs(...) or largest(...); bound that by a constraint instead"
         )
     return Problem(goal, tuple(constraints), regularizer or Regularizer())

@@ -1,7 +1,7 @@
 """fp.audit: a run replayed from each passive party's view, and what can be guessed from it."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -10,13 +10,12 @@ import numpy as np
 
 from fedpact.algorithms.fair_vfl.method import FairVFL
 from fedpact.algorithms.fed_bcd import FedBCD
-from fedpact.engines.local import LocalNetwork
+from fedpact.engines.local import LocalNetwork, Metered
 from fedpact.federation.blocks import Block, BoundColumns, bind_any
 from fedpact.federation.columns import ColumnParties
 from fedpact.precision import in_double
 from fedpact.privacy import attacks
 from fedpact.privacy.residuals import EncryptedResiduals
-from fedpact.problem.losses import Loss
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Algorithm, Goal
 from fedpact.protocol.messages import Reply
@@ -77,32 +76,19 @@ class Audit(Mapping[str, Leak]):
     __repr__ = __str__
 
 
-class _Overheard:
+class _Overheard(Metered):
     """A network that keeps what is sent to passive parties."""
 
     def __init__(self, net: LocalNetwork):
-        self.net = net
+        super().__init__(net)
         self.heard: list[Any] = []
-
-    parties = property(lambda self: self.net.parties)
-    server = property(lambda self: self.net.server)
-    regularizer = property(lambda self: self.net.regularizer)
 
     def exchange(
         self, step: Step, parties: PartyStates, message: Any, among: Role | None = None
     ) -> tuple[Reply, PartyStates]:
         if among != "active":
             self.heard.append(message)
-        return self.net.exchange(step, parties, message, among)
-
-    def count(self, among: Role | None = None) -> int:
-        return self.net.count(among)
-
-    def gradients(self, *given: Any) -> Any:
-        return self.net.gradients(*given)
-
-    def when(self, predicate: jax.Array, branch: Callable[..., Any], *operands: Any) -> Any:
-        return self.net.when(predicate, branch, *operands)
+        return super().exchange(step, parties, message, among)
 
 
 @in_double
@@ -163,7 +149,7 @@ def _replayed(
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """What every passive party is sent, as one number a row and round; and each one's own first gradient."""
     net = LocalNetwork.of(bound)
-    goal: Any = Goal(np.asarray(0.0), np.asarray(0.0))
+    goal = Goal(jnp.asarray(0.0), jnp.asarray(0.0))
     server, parties = drivers.begin(algorithm, net, bound.start, goal, seed)
 
     @jax.jit
@@ -194,8 +180,7 @@ def _block_of(bound: BoundColumns, name: str) -> tuple[Block, jax.Array]:
 
 def _truth(problem: Problem, parties: ColumnParties, group: str | None) -> tuple[np.ndarray, np.ndarray | None]:
     """Labels as +1 and −1, and groups as 0 and 1."""
-    losses = [atom.function for atom in problem.atoms() if isinstance(getattr(atom, "function", None), Loss)]
-    label = losses[0].label if losses else "y"
+    label = next((loss.label for loss in problem.losses if loss.label is not None), "y")
     columns = parties.labels.columns
     values = np.unique(parties.labels[label]) if label in columns else np.zeros(0)
     if len(values) != 2:

@@ -1,0 +1,125 @@
+"""Gaps between two groups, as expressions: `fp.equal_opportunity_gap(loss, group="sex") <= 0.01` is a constraint.
+
+    equal opportunity     |m(positive, a) - m(positive, b)|
+    demographic parity    |m(a) - m(b)|
+    equalised odds        max over positive and negative of |m(label, a) - m(label, b)|
+
+a and b are the two groups and m(S) is a mean over the rows of S: of a loss, as in Liu, Fan, Zhou, Shi, Pei, Chu and Zhang,
+"Achieving model fairness in vertical federated learning" (arXiv:2109.08344), whose DEO is the first line with the training
+loss; or, where a model is given, of its smooth positive rate sigmoid(score / temperature), since rates of hard decisions
+have no slopes to follow. Like every expression a gap is taken at each party, `.pooled()` over all rows, or `.at_server()`;
+over split columns it is over all rows.
+
+Equal opportunity and equalised odds are of Hardt, Price and Srebro, "Equality of opportunity in supervised learning"
+(NIPS 2016), for decisions; Donini and others, "Empirical risk minimization under fairness constraints" (NeurIPS 2018),
+take the gap of losses.
+"""
+
+import numbers
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from fedpact.problem.columns import Mask, col
+from fedpact.problem.expressions import Expression, RowFunction, largest, mean
+from fedpact.problem.losses import Loss, positive_rate
+from fedpact.problem.models import Model
+
+Measured = Loss | Model | RowFunction  # what a gap is taken of
+Tag = float | str  # a value of the label's or the group's column
+
+
+def equal_opportunity_gap(
+    loss: Measured,
+    *,
+    group: str,
+    label: str | None = None,
+    positive: Tag | None = None,
+    groups: tuple[Tag, Tag] = (0, 1),
+    temperature: float = 1.0,
+) -> Expression:
+    """|mean(loss | positive, group a) - mean(loss | positive, group b)|: what positives meet with in either group.
+
+    loss: a loss, a row-wise function, or a model for its smooth positive rate sigmoid(score / temperature).
+    group: the column that tells groups apart; `groups` its two values (a, b), default 0 and 1.
+    label: the column of labels; default that of the loss, else "y".
+    positive: the label that counts; default the loss's positive one, else 1.
+    temperature: of the smooth rate, default 1; smaller is nearer to counting decisions.
+    """
+    function = _function(loss, temperature)
+    return _gap(function, group, groups, _positives(function, label, positive))
+
+
+def demographic_parity_gap(
+    loss: Measured, *, group: str, groups: tuple[Tag, Tag] = (0, 1), temperature: float = 1.0
+) -> Expression:
+    """|mean(loss | group a) - mean(loss | group b)|, labels aside. With a model: the gap between smooth positive rates.
+
+    loss, group, groups, temperature: as in `fp.equal_opportunity_gap`.
+    """
+    return _gap(_function(loss, temperature), group, groups)
+
+
+def equalized_odds_gap(
+    loss: Measured,
+    *,
+    group: str,
+    label: str | None = None,
+    positive: Tag | None = None,
+    groups: tuple[Tag, Tag] = (0, 1),
+    temperature: float = 1.0,
+) -> Expression:
+    """The larger of two gaps, that of positives and that of the other labels: `<= 0.01` bounds both.
+
+    loss, group, label, positive, groups, temperature: as in `fp.equal_opportunity_gap`. It opens into four smooth
+    inequalities, since each gap is an absolute value.
+    """
+    function = _function(loss, temperature)
+    positives = _positives(function, label, positive)
+    return largest(_gap(function, group, groups, positives), _gap(function, group, groups, ~positives))
+
+
+def _gap(function: RowFunction, group: Any, groups: Any, among: Mask | None = None) -> Expression:
+    column = _column(group, "group")
+    pair = tuple(groups) if isinstance(groups, Iterable) and not isinstance(groups, str) else ()
+    if len(pair) != 2 or not all(_is_tag(value) for value in pair) or pair[0] == pair[1]:
+        raise ValueError(f"groups={groups!r}: two different values of column {group!r}, numbers or strings")
+    masks = (column == value if among is None else among & (column == value) for value in pair)
+    a, b = (mean(function, where=mask) for mask in masks)
+    return abs(a - b)
+
+
+def _function(measured: Any, temperature: float) -> RowFunction:
+    if isinstance(measured, Model):
+        return positive_rate(measured, temperature)
+    if temperature != 1.0:
+        raise ValueError(
+            f"temperature={temperature!r} belongs to the smooth rate of a model, but the gap is taken of "
+            f"{getattr(measured, 'name', measured)}; give the model in its place, or leave temperature= out"
+        )
+    if not isinstance(measured, Callable):
+        raise TypeError(f"a gap is taken of a loss such as fp.logistic_loss(model), or of a model, not of {measured!r}")
+    return measured
+
+
+def _positives(function: RowFunction, label: Any, positive: Any) -> Mask:
+    own, known = (function.label, function.labels) if isinstance(function, Loss) else (None, None)
+    name = label if label is not None else own or "y"
+    column = _column(name, "label")
+    if positive is None:
+        positive = known[1] if known is not None and name == own else 1
+    if not _is_tag(positive):
+        raise ValueError(f"positive={positive!r}: the value of column {name!r} that counts as positive")
+    if known is not None and name == own and positive not in known:
+        told = ", ".join(map(str, known))
+        raise ValueError(f"positive={positive!r}: the loss knows the labels {told} in column {name!r}")
+    return column == positive
+
+
+def _column(name: Any, role: str) -> Any:
+    if not isinstance(name, str):
+        raise TypeError(f"{role}={name!r}: the name of a column")
+    return col(name)
+
+
+def _is_tag(value: Any) -> bool:
+    return isinstance(value, numbers.Real | str) and value == value
