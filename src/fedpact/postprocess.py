@@ -209,7 +209,7 @@ def _roc_hull(scores: np.ndarray, positive: np.ndarray) -> _Curve:
 
 def _least_errors(curves: list[_Curve], odds: bool) -> list[np.ndarray]:
     """For each curve the probabilities of its corners."""
-    from scipy.optimize import linprog  # half a second that only this function needs
+    from scipy.optimize import linprog  # its import takes longer than the rest of this module
 
     sizes = [len(curve.thresholds) for curve in curves]
     starts = np.concatenate([[0], np.cumsum(sizes)])
