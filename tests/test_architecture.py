@@ -9,10 +9,15 @@ import fedpact
 
 ROOT = pathlib.Path(fedpact.__file__).parent
 PUBLIC = "fedpact"  # `import fedpact as fp`, which gathers everything before it
-INSIDE = ["problem", "federation", "protocol", "algorithms", "engines", "certificate", "report", "run", "datasets"]
+ROOMS = ["problem", "federation", "protocol", "algorithms", "engines", "certificate", "report", "run", "datasets"]
+INSIDE = [*ROOMS, "postprocess"]
 ORDER = [*INSIDE, PUBLIC, "reproduce", "cli"]
 FOR_ALL = {"precision", "__about__"}
-FORBIDDEN = {"engines": {"algorithms"}, "datasets": set(INSIDE) - {"federation"}}  # though their place would allow it
+FORBIDDEN = {
+    "engines": {"algorithms"},
+    "datasets": set(INSIDE) - {"federation"},
+    "postprocess": set(INSIDE),
+}  # though their place would allow it
 SOURCES = sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")
 
 

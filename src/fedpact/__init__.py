@@ -1,6 +1,7 @@
 """fedpact: models trained across parties who cannot share their data, under constraints, with a certificate."""
 
 from fedpact import datasets as datasets
+from fedpact import postprocess as postprocess
 from fedpact.__about__ import VERSION as __version__
 from fedpact.algorithms.central_prox_al import CentralProxAL
 from fedpact.algorithms.fed_avg import FedAvg
@@ -85,6 +86,7 @@ __all__ = [
     "mlp",
     "model",
     "positive_rate",
+    "postprocess",
     "smoothed_hinge_loss",
     "softmax_loss",
     "solve",
