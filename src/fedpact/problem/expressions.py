@@ -89,7 +89,7 @@ class Term:
     @property
     def evaluated(self) -> tuple[Mean | Value, Scope]:
         """What is evaluated, and over which rows; only for terms of smooth parts, where absolute values are opened."""
-        assert not isinstance(self.atom, Abs)
+        assert isinstance(self.atom, Mean | Value)
         return self.atom, self.scope
 
 
