@@ -7,6 +7,7 @@ all, as the compiler likes: whatever repeats gives the same gradient and tells n
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.experimental import io_callback
 
 from fedpact.privacy import ckks
@@ -28,9 +29,10 @@ def encrypt(seed: jax.Array, nu: jax.Array) -> jax.Array:
     """At the server: Enc(ν) for a vector ν."""
 
     def call(seed: jax.Array, nu: jax.Array) -> np.ndarray:
-        return ckks.server_key(_read(seed)).encrypt(np.asarray(nu))
+        return ckks.server_key(_read(seed)).encrypt(_doubles(nu))
 
-    return jax.pure_callback(call, _bytes(*ckks.residual_shape(nu.size)), seed, nu, vmap_method="sequential")
+    shape = _bytes(*ckks.residual_shape(nu.size))
+    return jax.pure_callback(call, shape, seed, _as_bytes(nu), vmap_method="sequential")
 
 
 def masked_product(
@@ -39,24 +41,23 @@ def masked_product(
     """At a party: Enc(Jᵀν + mask) to send, and the opening to keep."""
 
     def call(public: jax.Array, residual: jax.Array, jacobian: jax.Array, seed: jax.Array) -> tuple[np.ndarray, ...]:
-        return ckks.masked_product(np.asarray(public), np.asarray(residual), np.asarray(jacobian), _read(seed))
+        given = np.asarray(public), np.asarray(residual), _doubles(jacobian), _read(seed)
+        product, opening = ckks.masked_product(*given)
+        return product, _as_raw(opening)
 
-    shapes = (
-        _bytes(*ckks.product_shape(*jacobian.shape)),
-        jax.ShapeDtypeStruct((2, jacobian.shape[1]), jnp.float64),
-    )
-    return jax.pure_callback(call, shapes, public, residual, jacobian, seed, vmap_method="sequential")
+    shapes = _bytes(*ckks.product_shape(*jacobian.shape)), _bytes(2, jacobian.shape[1], 8)
+    given = public, residual, _as_bytes(jacobian), seed
+    product, opening = jax.pure_callback(call, shapes, *given, vmap_method="sequential")
+    return product, _as_numbers(opening)
 
 
 def decrypt(seed: jax.Array, product: jax.Array, length: int, columns: int) -> jax.Array:
     """At the server: the masked gradient of a party with `columns` columns; `length` is that of ν."""
 
     def call(seed: jax.Array, product: jax.Array) -> np.ndarray:
-        return ckks.server_key(_read(seed)).decrypt(np.asarray(product), length, columns)
+        return _as_raw(ckks.server_key(_read(seed)).decrypt(np.asarray(product), length, columns))
 
-    return jax.pure_callback(
-        call, jax.ShapeDtypeStruct((columns,), jnp.float64), seed, product, vmap_method="sequential"
-    )
+    return _as_numbers(jax.pure_callback(call, _bytes(columns, 8), seed, product, vmap_method="sequential"))
 
 
 unmask = ckks.unmask
@@ -68,3 +69,22 @@ def _bytes(*shape: int) -> jax.ShapeDtypeStruct:
 
 def _read(seed: jax.Array) -> bytes:
     return np.asarray(seed).tobytes()
+
+
+# Callbacks run in a thread of their own, where JAX would make float32 of numbers: they travel as bytes.
+
+
+def _as_bytes(numbers: jax.Array) -> jax.Array:
+    return lax.bitcast_convert_type(numbers.astype(jnp.float64), jnp.uint8)
+
+
+def _as_numbers(raw: jax.Array) -> jax.Array:
+    return lax.bitcast_convert_type(raw, jnp.float64)
+
+
+def _doubles(raw: jax.Array) -> np.ndarray:
+    return np.ascontiguousarray(raw).view(np.float64)[..., 0]
+
+
+def _as_raw(numbers: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(numbers, np.float64)[..., None].view(np.uint8)

@@ -55,6 +55,7 @@ from fedpact.protocol.messages import Reply
 from fedpact.protocol.network import Network, PartyStates
 from fedpact.protocol.options import check
 
+SLOW, STIFFER = 0.5, 2.0  # when and how ρ grows
 SHORTER, LONGER = 2.0, 1.15  # how curvature estimates grow after a refused move and fall after a taken one
 
 
@@ -66,6 +67,7 @@ class Server(eqx.Module):
     moves: tuple[Move, Move]  # of active, of passive parties: still to be made
     curvature: jax.Array
     taken: jax.Array  # whether the last move was
+    broken: jax.Array  # the violation where λ was last near the best for its ρ
     seconds: jax.Array  # on the simulated clock
     secret: jax.Array | None  # of encrypted residuals
     goal: Goal
@@ -90,8 +92,9 @@ class FairVFL(ColumnAlgorithm[Server]):
     pace: "fixed" (default): Q steps; "random": from 1 to Q, drawn for each party and round; "clock": as many as `clock`
         leaves time for while a passive party takes its one.
     clock: simulated speeds (fp.Clock; default: a step takes 1 s, a round 1 s more); the history has `seconds`.
-    rho: ρ of the augmented Lagrangian (default 1, in objective per squared constraint; 0: the plain one, with `step` only).
-    dual_step: β, how far multipliers go in a round (default 0.5).
+    rho: ρ of the augmented Lagrangian to begin with (default 1, in objective per squared constraint; 0: the plain one, with
+        `step` only); it grows where violations do not fall.
+    dual_step: β, how far multipliers go in a round, as a part of ρ (default 0.5; by itself where ρ = 0).
     decay: c_t, a pull of multipliers to 0 (default 0; it leaves constraints broken by c_t λ).
     step: 1/η_t, a fixed step (default None: from the curvature).
     memory: how many last moves the server's search takes in, where bottoms are linear (default 6).
@@ -211,6 +214,7 @@ class FairVFL(ColumnAlgorithm[Server]):
             moves=(stay, stay),
             curvature=jnp.asarray(1.0),
             taken=jnp.asarray(True),
+            broken=jnp.asarray(jnp.inf),
             seconds=none,
             secret=secret,
             goal=goal,
@@ -242,16 +246,18 @@ class FairVFL(ColumnAlgorithm[Server]):
         done = (residual <= server.goal.stationarity) & (jnp.maximum(violation, slack) <= server.goal.feasibility)
         moved = self._moved(server, net, dual, slope.top, replies)
         sound = jnp.isfinite(objective) & jnp.isfinite(residual)
+        rho, broken = self._stiffened(server, dual.rho, residual, violation)
         after = dataclasses.replace(
             choose(done, self._still(server), moved),
-            dual=dual,
+            dual=Dual(dual.multipliers, rho),
+            broken=broken,
             seconds=server.seconds + self.paced.seconds(key),
             t=server.t + 1,
             status=jnp.where(done, int(Status.converged), server.status),
         )
-        broken = dataclasses.replace(self._still(server), status=jnp.asarray(int(Status.diverged)))
+        lost = dataclasses.replace(self._still(server), status=jnp.asarray(int(Status.diverged)))
         info = RoundInfo(objective, violation, residual, seconds=after.seconds, rho=dual.rho)
-        return choose(sound, after, broken), parties, info
+        return choose(sound, after, lost), parties, info
 
     def _shown_to_passive(
         self, server: Server, parties: PartyStates, net: Network, slope: jax.Array
@@ -268,8 +274,19 @@ class FairVFL(ColumnAlgorithm[Server]):
 
     def _ascended(self, dual: Dual, c: jax.Array) -> Dual:
         """(10)."""
-        moved = dual.multipliers + self.dual_step * (c - self.decay * dual.multipliers)
+        beta = self.dual_step * jnp.where(dual.rho > 0, dual.rho, 1.0)
+        moved = dual.multipliers + beta * (c - self.decay * dual.multipliers)
         return Dual(jnp.where(self._equal, moved, jnp.maximum(moved, 0.0)), dual.rho)
+
+    def _stiffened(
+        self, server: Server, rho: jax.Array, residual: jax.Array, violation: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """ρ grows where a point that is stationary for λ is not much less violated than the last such point was."""
+        settled = (residual <= jnp.maximum(server.goal.stationarity, 0.1 * violation)) & (
+            violation > server.goal.feasibility
+        )
+        slow = settled & (violation > SLOW * server.broken)
+        return jnp.where(slow, STIFFER * rho, rho), jnp.where(settled, violation, server.broken)
 
     def _still(self, server: Server) -> Server:
         """No move is to be made: the parties are where the server knows them to be."""
