@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedpact.algorithms.batches import asked, folded_key, on_a_batch
-from fedpact.algorithms.box_dual import gram_matrix, solve_box_dual
+from fedpact.algorithms.box_dual import solve_box_dual
 from fedpact.algorithms.descent import choose
 from fedpact.algorithms.ssca.recipe import folded, folded_constants, violation
 from fedpact.problem.oracle import Oracle, Program, Values, derivatives
@@ -190,10 +190,9 @@ def _minimiser(
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Where the surrogate problem is least, its multipliers, its largest slack and its curvature."""
     made = method.made
-    slopes = made.stacked(lines)
-    problem = made.quadratics(constants, gram_matrix(slopes), method.tau, _even(h), method.margin)
+    problem = made.quadratics(constants, made.gram(lines), method.tau, _even(h), method.margin)
     found = solve_box_dual(problem, penalty)
-    target = problem.combination(found.nu) @ slopes
+    target = made.combined(problem.combination(found.nu), lines)
     curvature = problem.curvature(found.nu)
     return h.prox(target, 0.5 / curvature), found.nu, jnp.max(found.slack, initial=0.0), curvature
 
