@@ -127,7 +127,29 @@ class Program:
             return Linear(tuple(lines), side.constants)
 
         sides = (stripped(side, which) for side, which in zip(self.sides, chosen, strict=True))
-        return dataclasses.replace(self, **dict(zip(("objective", "constraints", "pooled"), sides, strict=True)))
+        program = dataclasses.replace(self, **dict(zip(("objective", "constraints", "pooled"), sides, strict=True)))
+        return program._without_atoms(tuple(place for place in self.norms if not program._reads(place)))
+
+    def _reads(self, place: int) -> bool:
+        return any(line[place] for side in self.sides for line in side.coefficients)
+
+    def _without_atoms(self, places: tuple[int, ...]) -> "Program":
+        """Without these atoms, none of them a mean: means have lines of weights."""
+
+        def kept(per_atom: tuple[Any, ...]) -> tuple[Any, ...]:
+            return tuple(entry for place, entry in enumerate(per_atom) if place not in places)
+
+        sides = (Linear(tuple(kept(line) for line in side.coefficients), side.constants) for side in self.sides)
+        objective, constraints, pooled = sides
+        return dataclasses.replace(
+            self,
+            atoms=kept(self.atoms),
+            held=kept(self.held),
+            guarded=kept(self.guarded),
+            objective=objective,
+            constraints=constraints,
+            pooled=pooled,
+        )
 
     @property
     def sides(self) -> tuple[Linear, Linear, Linear]:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from fedpact.algorithms.batches import folded_key
-from fedpact.algorithms.box_dual import gram_matrix, solve_box_dual
+from fedpact.algorithms.box_dual import solve_box_dual
 from fedpact.algorithms.descent import choose
 from fedpact.algorithms.ssca.recipe import folded, folded_constants, violation
 from fedpact.algorithms.ssca.rows import Penalty, RoundInfo
@@ -75,17 +75,17 @@ class Held(eqx.Module):
 
     def residual(self, method: "SSCA", move: Move) -> jax.Array:
         """The slope of the surrogate problem's Lagrangian at w, largest entry: how far there was to go."""
-        target = move.weights @ method.made.stacked(self.slopes)
+        target = method.made.combined(move.weights, self.slopes)
         return jnp.max(jnp.abs(2.0 * move.curvature * (self.w - target)), initial=0.0)
 
     def moved(self, method: "SSCA", move: Move) -> "Held":
-        target = move.weights @ method.made.stacked(self.slopes)
+        target = method.made.combined(move.weights, self.slopes)
         best = jnp.where(move.keep, self.w, self.best)
         return Held((1.0 - move.gamma) * self.w + move.gamma * target, self.slopes, best)
 
     def folded(self, method: "SSCA", rho: jax.Array, gradients: jax.Array) -> tuple["Held", Products]:
         slopes = folded(self.slopes, rho, gradients, self.w, method.tau)
-        products = Products(gram_matrix(method.made.stacked(slopes)), gradients @ self.w, self.w @ self.w)
+        products = Products(method.made.gram(slopes), gradients @ self.w, self.w @ self.w)
         return Held(self.w, slopes, self.best), products
 
 
