@@ -2,7 +2,7 @@
 
     minimise F(θ)   s.t.   c_j(θ) <= 0 (or = 0),      F and c_j means over all rows of functions of h(θ) = Σ_k h_k(θ_k)
 
-    T. Liu, Z. Fan et al., Fair vertical federated learning with active and passive parties (papers/fair_vfl.txt).
+    C. Liu, Z. Fan et al., Achieving model fairness in vertical federated learning.
 
 The server holds multipliers and sends passive parties the slope ν of the Lagrangian in h, from which each computes its own
 gradient; active parties, who know labels and groups, take several steps of their own between two rounds.
