@@ -10,6 +10,7 @@ from fedpact.algorithms.inner.base import Inner
 from fedpact.algorithms.inner.lbfgs import LBFGS
 from fedpact.algorithms.inner.newton import Newton
 from fedpact.algorithms.interior_point import InteriorPoint
+from fedpact.algorithms.personal_projected import PersonalProjected
 from fedpact.algorithms.prox_al import ProxAL
 from fedpact.algorithms.schedules import Decay, Schedule
 from fedpact.algorithms.ssca.method import SSCA
@@ -23,7 +24,21 @@ from fedpact.problem.constraints import Constraint
 from fedpact.problem.expressions import Expression, mean, value
 from fedpact.problem.losses import logistic_loss, loss, smoothed_hinge_loss, softmax_loss, squared_loss
 from fedpact.problem.models import Model, equinox_model, linear, mlp, model, squared_norm
+from fedpact.problem.personal import Personal
 from fedpact.problem.regularizers import box, group, l1, l2
+from fedpact.problem.sets import (
+    ConvexSet,
+    affine,
+    box_set,
+    everywhere,
+    halfspace,
+    l1_ball,
+    l2_ball,
+    linf_ball,
+    nonnegative,
+    projection,
+    simplex,
+)
 from fedpact.problem.split import chain, split_model
 from fedpact.problem.statement import Problem, minimize
 from fedpact.protocol.algorithm import Algorithm
@@ -43,6 +58,7 @@ __all__ = [
     "ColumnParties",
     "Constraint",
     "ConstraintReport",
+    "ConvexSet",
     "Decay",
     "Explanation",
     "Expression",
@@ -56,6 +72,8 @@ __all__ = [
     "Model",
     "Newton",
     "Parties",
+    "Personal",
+    "PersonalProjected",
     "Problem",
     "ProxAL",
     "Result",
@@ -63,22 +81,32 @@ __all__ = [
     "Table",
     "Verification",
     "__version__",
+    "affine",
     "box",
+    "box_set",
     "chain",
     "col",
     "datasets",
     "equinox_model",
+    "everywhere",
     "explain",
     "group",
+    "halfspace",
     "l1",
+    "l1_ball",
     "l2",
+    "l2_ball",
     "linear",
+    "linf_ball",
     "logistic_loss",
     "loss",
     "mean",
     "minimize",
     "mlp",
     "model",
+    "nonnegative",
+    "projection",
+    "simplex",
     "smoothed_hinge_loss",
     "softmax_loss",
     "solve",

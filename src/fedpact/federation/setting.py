@@ -19,4 +19,5 @@ class Setting:
     ridge: float | None = 0.0  # a where h is a‖w‖², None where it is another one
     constraints: tuple[str, ...] = ()  # names of all
     columns: bool = False  # whether columns are split, not rows
+    personal: bool = False  # whether every party has a model of its own, in a set of its own
     programs: tuple[Program, Program] | None = None  # of a party, of the server

@@ -2,7 +2,7 @@
 
 import abc
 import enum
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import equinox as eqx
 import jax
@@ -50,6 +50,12 @@ class Info(eqx.Module):
     stationarity: jax.Array
 
 
+class PersonalInfo(Info):
+    """Where sets are personal, with how far each party's model is outside its set, of the parties that tell it."""
+
+    infeasibility: Any = None
+
+
 class Told(eqx.Module):
     """What a party discloses for the report: its constraints and multipliers at the point just evaluated."""
 
@@ -61,6 +67,8 @@ class Algorithm(eqx.Module, Generic[Server]):
     """A method. `init` and `round` talk to parties through `net` alone."""
 
     takes_columns: ClassVar[bool] = False  # whether it knows what to do where columns are split
+    # what it makes of a problem with personal sets: nothing, one model for all (`block` gives w), or a model for each party
+    personal_models: ClassVar[Literal["none", "one", "each"]] = "none"
 
     def prepared(self, setting: Setting) -> "Algorithm[Server]":
         """The same method with choices that depend on the problem made; called once before `init`, it may refuse."""
@@ -88,7 +96,7 @@ class Algorithm(eqx.Module, Generic[Server]):
         """A party's step: its own multipliers at the answer."""
 
     def block(self, own: Any, state: Any, answer: Answer) -> jax.Array:
-        """A party's step where columns are split: its own block of parameters at the answer."""
+        """A party's step where columns are split, or sets are personal: its own block of parameters at the answer."""
         raise NotImplementedError
 
     @abc.abstractmethod

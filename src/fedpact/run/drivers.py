@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from fedpact.certificate import OwnModel
 from fedpact.engines.local import Metered
 from fedpact.federation.blocks import Block
 from fedpact.protocol.algorithm import Algorithm, Info, Status
@@ -143,7 +144,8 @@ def begin(algorithm: Algorithm, net: Any, w: jax.Array, goal: Any, seed: Any) ->
 
 @partial(jax.jit, static_argnums=0)
 def conclude(algorithm: Algorithm, net: Any, server: Any, parties: Any) -> tuple[Any, Any]:
-    """The answer, and what every party keeps of it: its own multipliers, or its block where columns are split."""
+    """The answer, and what every party keeps of it: its own multipliers, or its block where columns are split, or its own
+    model where sets are personal."""
     answer = algorithm.answer(server, net)
     _, kept = net.exchange(partial(_kept, algorithm), parties, answer)
     return answer, kept
@@ -152,4 +154,8 @@ def conclude(algorithm: Algorithm, net: Any, server: Any, parties: Any) -> tuple
 def _kept(algorithm: Algorithm, own: Any, state: Any, answer: Any) -> Any:
     if isinstance(own, Block):
         return algorithm.block(own, state, answer), Reply()
+    if own.personal is not None:
+        block = algorithm.block(own, state, answer)
+        point = own.personal.project(block) if algorithm.personal_models == "each" else block
+        return OwnModel(point, block), Reply()
     return algorithm.multipliers(own, state, answer), Reply()
