@@ -4,15 +4,18 @@ from fedpact import datasets as datasets
 from fedpact.__about__ import VERSION as __version__
 from fedpact.algorithms.central_prox_al import CentralProxAL
 from fedpact.algorithms.fed_avg import FedAvg
+from fedpact.algorithms.fed_prox import FedProx
 from fedpact.algorithms.fed_sgd import FedSGD
 from fedpact.algorithms.inner.admm import ADMM
 from fedpact.algorithms.inner.base import Inner
 from fedpact.algorithms.inner.lbfgs import LBFGS
 from fedpact.algorithms.inner.newton import Newton
 from fedpact.algorithms.interior_point import InteriorPoint
+from fedpact.algorithms.pc_fedavg import PCFedAvg
 from fedpact.algorithms.personal_projected import PersonalProjected
 from fedpact.algorithms.prox_al import ProxAL
-from fedpact.algorithms.schedules import Decay, Schedule
+from fedpact.algorithms.scaffold import SCAFFOLD
+from fedpact.algorithms.schedules import Decay, Growth, Schedule
 from fedpact.algorithms.ssca.method import SSCA
 from fedpact.algorithms.tolerances import Geometric, InverseSquare
 from fedpact.certificate import Certificate, ConstraintReport
@@ -51,6 +54,7 @@ from fedpact.run.verify import Verification, verify
 __all__ = [
     "ADMM",
     "LBFGS",
+    "SCAFFOLD",
     "SSCA",
     "Algorithm",
     "CentralProxAL",
@@ -63,14 +67,17 @@ __all__ = [
     "Explanation",
     "Expression",
     "FedAvg",
+    "FedProx",
     "FedSGD",
     "Geometric",
+    "Growth",
     "History",
     "Inner",
     "InteriorPoint",
     "InverseSquare",
     "Model",
     "Newton",
+    "PCFedAvg",
     "Parties",
     "Personal",
     "PersonalProjected",
