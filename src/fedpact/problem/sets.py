@@ -355,7 +355,7 @@ def _threshold(x: jax.Array, total: jax.Array, first: jax.Array) -> jax.Array:
     def once(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         level, _ = carry
         above = x > level
-        found = (jnp.sum(jnp.where(above, x, 0.0)) - total) / jnp.maximum(jnp.sum(above), 1)
+        found = (jnp.sum(jnp.where(above, x, 0.0)) - total) / jnp.maximum(jnp.sum(above, dtype=x.dtype), 1.0)
         return jnp.maximum(found, level), level
 
     return lax.while_loop(lambda carry: carry[0] > carry[1], once, (first, first - 1.0 - jnp.abs(first)))[0]
