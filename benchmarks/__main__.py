@@ -7,7 +7,7 @@ import subprocess
 
 import jax
 
-from benchmarks import against_slsqp, against_torch, cold_start, crossing, overhead, scaling
+from benchmarks import against_slsqp, against_torch, cold_start, crossing, overhead, personal, scaling
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "benchmarks.md"
 PARTS = {
@@ -16,6 +16,7 @@ PARTS = {
     "crossing": crossing,
     "overhead": overhead,
     "scaling": scaling,
+    "personal": personal,
     "cold": cold_start,
 }
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import itertools
 import pathlib
 import tarfile
 
@@ -50,7 +51,7 @@ def decoded(path: pathlib.Path) -> Arrays:
     arrays, out = read_arrays(path, tuple(names)), {}
     for part in BATCHES:
         ends, packed = arrays[f"offsets_{part}"], arrays[f"jpeg_{part}"]
-        pictures = (packed[start:stop].tobytes() for start, stop in zip(ends[:-1], ends[1:], strict=True))
+        pictures = (packed[start:stop].tobytes() for start, stop in itertools.pairwise(ends))
         pixels = np.stack([np.asarray(Image.open(io.BytesIO(picture))) for picture in pictures])
         out |= {f"x_{part}": pixels.transpose(0, 3, 1, 2), f"y_{part}": arrays[f"y_{part}"]}
     return out
