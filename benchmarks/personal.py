@@ -42,6 +42,7 @@ def measure() -> str:
             goal = Goal(jnp.asarray(1e-30), jnp.asarray(1e-30))
             server, states = drivers.begin(method, net, bound.start, goal, 0)
             memory = drivers.step.lower(method, net, server, states).compile().memory_analysis()
+            assert memory is not None
             models = jnp.tile(bound.start, (m, 1))
             for _ in range(3):  # away from the start, where budgets begin to bind
                 server, states, _ = drivers.step(method, net, server, states)

@@ -42,6 +42,8 @@ from fedpact.protocol.network import Network, PartyStates
 from fedpact.protocol.options import check
 from fedpact.protocol.sampling import chosen
 
+LARGEST = 1e12  # parameters from which on a run has diverged
+
 
 class Closing(eqx.Module):
     """What closes a round at every party: sums over those that were asked."""
@@ -186,7 +188,8 @@ class PCFedAvg(Algorithm[Server]):
             return jnp.asarray(1.0)
         return jnp.where(chosen(key, own.index, own.parties, count), 1.0, 0.0)
 
-    def block(self, own: Oracle, state: State, answer: PersonalAnswer) -> jax.Array:
+    def block(self, own: Oracle, state: State, answer: Answer) -> jax.Array:
+        assert isinstance(answer, PersonalAnswer)
         return jnp.where(answer.broken, state.x, self.closed(state, answer.closing, own.parties))
 
     def multipliers(self, own: Oracle, state: State, answer: Answer) -> jax.Array:
@@ -212,7 +215,7 @@ class PCFedAvg(Algorithm[Server]):
         sums = reply.sum
         mean = (sums.q + m * (sums.share * server.mean + sums.drift)) / (asked * m)
         value = sums.objective + net.server(server.mean).objective
-        sound = jnp.all(jnp.isfinite(mean)) & jnp.isfinite(value)
+        sound = jnp.all(jnp.abs(mean) < LARGEST) & jnp.isfinite(value)
         after = Server(mean, Closing(sums.drift, sums.share), server.key, server.t + 1, server.status)
         broken = eqx.tree_at(lambda s: s.status, server, jnp.asarray(int(Status.diverged)))
         slope = m * jnp.max(jnp.abs(mean - server.mean)) / (step * self.local_steps)

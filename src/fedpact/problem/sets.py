@@ -32,7 +32,7 @@ ROUNDING = 1e-6  # what it may be off there, relative
 class ConvexSet(eqx.Module):
     """A set of one kind, of the parameters named `on` (None: all of them) as one vector."""
 
-    on: eqx.AbstractVar[tuple[str, ...] | None]
+    on: tuple[str, ...] | None = eqx.field(static=True, default=None, kw_only=True)
 
     @abc.abstractmethod
     def project(self, x: jax.Array) -> jax.Array:
@@ -85,7 +85,6 @@ AnySet = ConvexSet | Both
 
 class L1Ball(ConvexSet):
     radius: Any
-    on: tuple[str, ...] | None = eqx.field(static=True, default=None)
 
     def project(self, x: jax.Array) -> jax.Array:
         size = jnp.abs(x)
@@ -94,7 +93,6 @@ class L1Ball(ConvexSet):
 
 class L2Ball(ConvexSet):
     radius: Any
-    on: tuple[str, ...] | None = eqx.field(static=True, default=None)
 
     def project(self, x: jax.Array) -> jax.Array:
         return _optax().projection_l2_ball(x, self.radius)
@@ -105,26 +103,23 @@ class Box(ConvexSet):
 
     lower: Any
     upper: Any
-    on: tuple[str, ...] | None = eqx.field(static=True, default=None)
 
     def project(self, x: jax.Array) -> jax.Array:
         return _optax().projection_box(x, jnp.broadcast_to(self.lower, x.shape), jnp.broadcast_to(self.upper, x.shape))
 
     def fitted(self, shape: Shape) -> "Box":
+        size = _size(self, shape)
         for bound in (self.lower, self.upper):
-            if bound.ndim and bound.size != _size(self, shape):
-                raise ValueError(
-                    f"fp.box_set has bounds of {bound.size} entries, but it is on {_size(self, shape)} parameters"
-                )
-        return Box(np.ravel(self.lower) if self.lower.ndim else self.lower,
-                   np.ravel(self.upper) if self.upper.ndim else self.upper, self.on)  # fmt: skip
+            if bound.ndim and bound.size != size:
+                raise ValueError(f"fp.box_set has bounds of {bound.size} entries, but it is on {size} parameters")
+        lower, upper = (np.ravel(bound) if bound.ndim else bound for bound in (self.lower, self.upper))
+        return Box(lower, upper, on=self.on)
 
 
 class Simplex(ConvexSet):
     """x >= 0, Σx = total."""
 
     total: Any
-    on: tuple[str, ...] | None = eqx.field(static=True, default=None)
 
     def project(self, x: jax.Array) -> jax.Array:
         return jnp.maximum(x - _threshold(x, self.total, (jnp.sum(x) - self.total) / x.size), 0.0)
@@ -134,10 +129,6 @@ class BallInCone(ConvexSet):
     """x >= 0 in a ball around 0: onto the cone first, then along its rays (l2) or down to the simplex (l1)."""
 
     ball: L1Ball | L2Ball
-
-    @property
-    def on(self) -> tuple[str, ...] | None:
-        return self.ball.on
 
     def project(self, x: jax.Array) -> jax.Array:
         return self.ball.project(jnp.maximum(x, 0.0))
@@ -149,7 +140,6 @@ class Affine(ConvexSet):
     matrix: Any
     right: Any
     across: Any
-    on: tuple[str, ...] | None = eqx.field(static=True, default=None)
 
     def project(self, x: jax.Array) -> jax.Array:
         return x - self.across @ (self.matrix @ x - self.right)
@@ -167,7 +157,6 @@ class Halfspace(ConvexSet):
 
     normal: Any
     bound: Any
-    on: tuple[str, ...] | None = eqx.field(static=True, default=None)
 
     def project(self, x: jax.Array) -> jax.Array:
         return _optax().projection_halfspace(x, self.normal, self.bound)
@@ -181,8 +170,6 @@ class Halfspace(ConvexSet):
 
 
 class Everywhere(ConvexSet):
-    on: tuple[str, ...] | None = eqx.field(static=True, default=None)
-
     def project(self, x: jax.Array) -> jax.Array:
         return x
 
@@ -191,7 +178,6 @@ class Projection(ConvexSet):
     """What a function of the parameters (or of the one named `on`) projects to."""
 
     function: Callable[[Any], Any] = eqx.field(static=True)
-    on: tuple[str, ...] | None = eqx.field(static=True, default=None)
     shape: Shape | None = eqx.field(static=True, default=None)
 
     def project(self, x: jax.Array) -> jax.Array:
@@ -202,9 +188,14 @@ class Projection(ConvexSet):
     def fitted(self, shape: Shape) -> "Projection":
         given = shape.specs()
         if self.on is not None:
-            chosen = {name: spec for name, spec in leaf_names(given) if name in self.on}
+            found = [(name, spec) for name, spec in leaf_names(given) if name in self.on]
+            if len(found) > len(self.on):
+                raise ValueError(
+                    f"fp.projection is on {', '.join(self.on)}, of which the parameters have several; leave on= out"
+                )
+            chosen = dict(found)
             given = chosen[self.on[0]] if len(self.on) == 1 else chosen
-        fitted = Projection(self.function, self.on, Shape.of(given))
+        fitted = Projection(self.function, Shape.of(given), on=self.on)
         told = f"fp.projection({getattr(self.function, '__name__', 'fn')})"
         try:
             back = jax.eval_shape(self.function, given)
@@ -260,18 +251,18 @@ def on_flat(given: AnySet, params: Any) -> OwnSet:
 
 def l1_ball(radius: float, on: str | Sequence[str] | None = None) -> ConvexSet:
     """‖x‖₁ <= radius: a sparsity budget."""
-    return L1Ball(_positive("l1_ball", radius, "the radius"), parameter_names(on))
+    return L1Ball(_positive("l1_ball", radius, "the radius"), on=parameter_names(on))
 
 
 def l2_ball(radius: float, on: str | Sequence[str] | None = None) -> ConvexSet:
     """‖x‖₂ <= radius."""
-    return L2Ball(_positive("l2_ball", radius, "the radius"), parameter_names(on))
+    return L2Ball(_positive("l2_ball", radius, "the radius"), on=parameter_names(on))
 
 
 def linf_ball(radius: float, on: str | Sequence[str] | None = None) -> ConvexSet:
     """|x_k| <= radius for every entry."""
     most = _positive("linf_ball", radius, "the radius")
-    return Box(-most, most, parameter_names(on))
+    return Box(-most, most, on=parameter_names(on))
 
 
 def box_set(lower: Any = -math.inf, upper: Any = math.inf, on: str | Sequence[str] | None = None) -> ConvexSet:
@@ -283,17 +274,17 @@ def box_set(lower: Any = -math.inf, upper: Any = math.inf, on: str | Sequence[st
         sound, low, high = False, np.zeros(()), np.zeros(())
     if not sound:
         raise ValueError(f"fp.box_set({lower!r}, {upper!r}): numbers or arrays, no lower bound above the upper one")
-    return Box(low, high, parameter_names(on))
+    return Box(low, high, on=parameter_names(on))
 
 
 def nonnegative(on: str | Sequence[str] | None = None) -> ConvexSet:
     """x >= 0."""
-    return Box(np.asarray(0.0), np.asarray(math.inf), parameter_names(on))
+    return Box(np.asarray(0.0), np.asarray(math.inf), on=parameter_names(on))
 
 
 def simplex(total: float = 1.0, on: str | Sequence[str] | None = None) -> ConvexSet:
     """x >= 0 and Σx = total."""
-    return Simplex(_positive("simplex", total, "the total"), parameter_names(on))
+    return Simplex(_positive("simplex", total, "the total"), on=parameter_names(on))
 
 
 def affine(matrix: Any, right: Any, on: str | Sequence[str] | None = None) -> ConvexSet:
@@ -310,7 +301,7 @@ def affine(matrix: Any, right: Any, on: str | Sequence[str] | None = None) -> Co
     across = np.linalg.pinv(a)
     if not np.allclose(a @ (across @ b), b, rtol=1e-9, atol=1e-12):
         raise ValueError("fp.affine: the equations contradict each other, so the set is empty")
-    return Affine(a, b, across, parameter_names(on))
+    return Affine(a, b, across, on=parameter_names(on))
 
 
 def halfspace(normal: Any, bound: float, on: str | Sequence[str] | None = None) -> ConvexSet:
@@ -318,7 +309,7 @@ def halfspace(normal: Any, bound: float, on: str | Sequence[str] | None = None) 
     a = np.ravel(np.asarray(normal, float))
     if not np.isfinite(a).all() or not a.any() or not _real(bound):
         raise ValueError("fp.halfspace(normal, bound): a vector of finite numbers, not all 0, and a number")
-    return Halfspace(a, np.asarray(float(bound)), parameter_names(on))
+    return Halfspace(a, np.asarray(float(bound)), on=parameter_names(on))
 
 
 def everywhere() -> ConvexSet:
@@ -334,7 +325,7 @@ def projection(function: Callable[[Any], Any], on: str | Sequence[str] | None = 
     """
     if not callable(function):
         raise TypeError(f"fp.projection takes a function of the parameters, not {function!r}")
-    return Projection(function, parameter_names(on))
+    return Projection(function, on=parameter_names(on))
 
 
 # arithmetic
@@ -369,14 +360,14 @@ def _meet(one: ConvexSet, two: ConvexSet) -> ConvexSet | None:
         lower, upper = np.maximum(one.lower, two.lower), np.minimum(one.upper, two.upper)
         if np.any(lower > upper):
             raise ValueError("the two boxes have no point in common")
-        return Box(lower, upper, one.on)
+        return Box(lower, upper, on=one.on)
     if isinstance(one, Affine) and isinstance(two, Affine):
         if one.matrix.shape[1] != two.matrix.shape[1]:
             raise ValueError("the two fp.affine sets are on different numbers of parameters")
         return affine(np.vstack([one.matrix, two.matrix]), np.concatenate([one.right, two.right]), one.on)
     nonnegative = isinstance(two, Box) and two.lower.ndim == 0 and two.lower == 0 and np.all(two.upper == math.inf)
     if nonnegative and isinstance(one, L1Ball | L2Ball):
-        return BallInCone(one)
+        return BallInCone(one, on=one.on)
     if nonnegative and isinstance(one, Simplex | BallInCone):
         return one
     return None

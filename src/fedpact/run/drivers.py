@@ -156,6 +156,8 @@ def _kept(algorithm: Algorithm, own: Any, state: Any, answer: Any) -> Any:
         return algorithm.block(own, state, answer), Reply()
     if own.personal is not None:
         block = algorithm.block(own, state, answer)
-        point = own.personal.project(block) if algorithm.personal_models == "each" else block
-        return OwnModel(point, block), Reply()
+        if algorithm.personal_models == "one":
+            return OwnModel(block, block), Reply()
+        # twice, since rounding leaves a block from far outside not quite inside
+        return OwnModel(own.personal.project(own.personal.project(block)), block), Reply()
     return algorithm.multipliers(own, state, answer), Reply()
