@@ -15,7 +15,7 @@ from fedpact.problem.oracle import Oracle
 from fedpact.protocol.algorithm import Goal
 from fedpact.run import drivers
 
-STEPS, SIZES, REPEATS = 20, (250, 500, 1000), 5
+STEPS, SIZES, REPEATS = 20, (250, 1000), 3
 
 
 def measure() -> str:

@@ -92,7 +92,7 @@ class PersonalAnswer(Answer):
 
 
 class PCFedAvg(Algorithm[Server]):
-    """Local steps on every party's own model, one exchange a round, of 2n + 1 numbers each way whatever the parties.
+    """Local steps on every party's own model, one exchange a round, of 2n + 3 numbers each way whatever the parties.
 
     step: γ, a number or a schedule of the rounds such as fp.Decay(1.0, 0.5).
     local_steps: H, steps of a party in a round.
