@@ -51,7 +51,7 @@ def as_schedule(owner: str, name: str, step: Schedule | float) -> Schedule:
     if isinstance(step, Schedule):
         return step
     words = "a positive number, or a schedule such as fp.Decay(1.0, 0.5)"
-    check(owner, name, step, lambda x: x > 0, f"a {'step size' if name == 'step' else name} is {words}")
+    check(owner, name, step, lambda x: x > 0, f"a {'penalty' if name == 'penalty' else 'step size'} is {words}")
     return Decay(float(step))
 
 
