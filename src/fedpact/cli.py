@@ -89,7 +89,8 @@ def reproduce(
     name: Annotated[
         str,
         typer.Argument(
-            help="rounds, prox-al/np, prox-al/fairness, prox-al/lcqp, ssca/rows, ssca/columns or ssca/tradeoff."
+            help="rounds, prox-al/np, prox-al/fairness, prox-al/lcqp, ssca/rows, ssca/columns, ssca/tradeoff, "
+            "pc-fedavg/mnist, pc-fedavg/cifar10 or pc-fedavg/local-steps."
         ),
     ],
     trials: Annotated[int, typer.Option(help="Starting points per row.", min=1, max=10)] = 10,
@@ -101,7 +102,8 @@ def reproduce(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="Of rounds or prox-al/np these data sets only, of ssca/* these batch sizes; may be given again."
+            help="Of rounds or prox-al/np these data sets only, of ssca/* these batch sizes, of pc-fedavg/* these "
+            "methods or data sets; may be given again."
         ),
     ] = None,
 ) -> None:
@@ -114,6 +116,8 @@ def reproduce(
     prox-al/lcqp: quadratic programs with linear equalities against their exact solution.
     ssca/rows, ssca/columns: MNIST over ten parties, SSCA with and without a limit on the cost against tuned SGD (about an
     hour each with --trials 1 on two cores). ssca/tradeoff: cost against ‖ω‖² (half an hour). With --out also a page of plots.
+    pc-fedavg/mnist, pc-fedavg/cifar10: ℓ1 budgets at four parties, personal models against one for all, and the exact optimum.
+    pc-fedavg/local-steps: PC-FedAvg with 1 to 40 local steps on both. With --out also a page of plots.
     """
     from fedpact.reproduce.experiments import EXPERIMENTS, NAMES
 
@@ -126,7 +130,7 @@ def reproduce(
         os.environ["FEDPACT_DATA"] = str(data)
     try:
         EXPERIMENTS[name](trials, out, **({"names": only} if only else {}))
-    except (FileNotFoundError, NotADirectoryError, ConnectionError, ValueError) as error:
+    except (FileNotFoundError, NotADirectoryError, ConnectionError, ImportError, ValueError) as error:
         typer.echo(f"fedpact: {error}", err=True)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:

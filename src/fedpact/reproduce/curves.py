@@ -1,8 +1,10 @@
 """Curves of an experiment over the rounds, as one page of HTML that loads nothing."""
 
+import dataclasses
 import importlib.resources
 import pathlib
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 
@@ -25,6 +27,37 @@ def write_curves(path: pathlib.Path, heading: str, rows: list[dict[str, Any]], l
             title = f"{quantity}, B·E = {drawn}{', under a limit' if limited else ''}"
             scale = "log" if quantity == "cost" else "auto"
             figures.append(figure(Plot(title, note, lines, limits=limits, scale=scale), rounds, 200))
+    return _write(path, heading, figures)
+
+
+@dataclasses.dataclass(frozen=True)
+class Quantity:
+    """A column of rows that is drawn over the rounds."""
+
+    column: str
+    title: str
+    note: str
+    scale: Literal["auto", "log"] = "auto"
+
+
+def write_page(
+    path: pathlib.Path, heading: str, rows: list[dict[str, Any]], by: str, quantities: Sequence[Quantity]
+) -> pathlib.Path:
+    """Figures of these quantities over the rounds, means over seeds, a line for each method; `by` "data": figures apart for
+    each value of that column."""
+    figures = []
+    for group in dict.fromkeys(row["data"] for row in rows) if by == "data" else ("",):
+        mine = [row for row in rows if row["data"] == group] if group else rows
+        rounds = np.array(sorted({row["iterations"] for row in mine}))
+        names = list(dict.fromkeys(row["method"] for row in mine))
+        for q in quantities:
+            lines = tuple(Line(n, _means(mine, n, q.column, rounds), place % 6 + 1) for place, n in enumerate(names))
+            title = f"{q.title}, {group}" if group else q.title
+            figures.append(figure(Plot(title, q.note, lines, limits=(), scale=q.scale), rounds, 200))
+    return _write(path, heading, figures)
+
+
+def _write(path: pathlib.Path, heading: str, figures: list[str]) -> pathlib.Path:
     style = importlib.resources.files("fedpact.report").joinpath("page.css").read_text("utf-8")
     path.write_text(
         f'<!doctype html><html lang="en-GB"><head><meta charset="utf-8"><title>{markup.text(heading)}</title>'
