@@ -1,4 +1,4 @@
-"""A bank with labels and groups, two partners with other columns; and the same problem for SciPy, with all columns in one place."""
+"""A bank with labels and groups, two partners with other columns; and the same for SciPy, with all columns in one place."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ FEATURES = {"bank": [0], "shop": [1, 2], "network": [3, 4]}
 RIDGE = 0.01
 
 
-def customers(n: int = 80, seed: int = 1) -> fp.Table:
+def customers(n: int = 80, seed: int = 5) -> fp.Table:
     """Labels −1 (about two thirds) and 1; group 1 has higher features, and is the larger one among the positives."""
     rng = np.random.default_rng(seed)
     sex = rng.integers(0, 2, n)

@@ -33,16 +33,20 @@ def test_the_plain_protocol_shows_labels_and_groups() -> None:
     for leak in plain().values():
         assert leak.label_accuracy >= 0.99
         assert leak.label_majority == pytest.approx(attacks.majority(CUSTOMERS["y"]))
-        assert leak.group_accuracy is not None and leak.group_majority is not None
+        assert leak.group_accuracy is not None
+        assert leak.group_majority is not None
         assert leak.group_accuracy >= 0.98
         assert leak.group_majority < 0.9
     told = str(plain())
-    assert "60 rounds of FairVFL" in told and "shop" in told and "1.000" in told
+    assert "60 rounds of FairVFL" in told
+    assert "shop" in told
+    assert "1.000" in told
 
 
 def test_the_encrypted_protocol_hides_them() -> None:
     for name, leak in sealed().items():
-        assert leak.group_accuracy is not None and leak.group_majority is not None
+        assert leak.group_accuracy is not None
+        assert leak.group_majority is not None
         assert leak.label_accuracy <= leak.label_majority + 0.05
         assert leak.group_accuracy <= leak.group_majority + 0.05
         # what a party learns of labels from its own gradient, no encryption can change
@@ -71,7 +75,9 @@ def test_two_means_is_the_best_split() -> None:
         values = rng.normal(size=9) + 2.0 * rng.integers(0, 2, 9)
         split, explained = attacks.two_means(values)
         best = max(
-            1.0 - sum(((part - part.mean()) ** 2).sum() for part in np.split(np.sort(values), [k])) / ((values - values.mean()) ** 2).sum()
+            1.0
+            - sum(((part - part.mean()) ** 2).sum() for part in np.split(np.sort(values), [k]))
+            / ((values - values.mean()) ** 2).sum()
             for k in range(1, 9)
         )
         assert explained == pytest.approx(best)

@@ -36,7 +36,8 @@ def sealed() -> tuple[pathlib.Path, fp.Result]:
 def test_encrypted_and_plain_runs_end_alike() -> None:
     _, found = sealed()
     plain = fp.solve(fair(), PARTIES, fp.FairVFL(), tolerance=1e-5)
-    assert found.converged and plain.converged
+    assert found.converged
+    assert plain.converged
     assert found.objective == pytest.approx(plain.objective, abs=1e-6)
     np.testing.assert_allclose(flat(found), flat(plain), atol=1e-3)
     assert abs(found.rounds - plain.rounds) <= 2
@@ -112,7 +113,8 @@ def test_passive_parties_and_server_see_ciphertext_and_masks() -> None:
     masked = []
     for _ in range(2):
         server, parties, ((first, products), (second, _)) = once(server, parties)
-        assert isinstance(first, Encrypted) and isinstance(second, ToPassive)
+        assert isinstance(first, Encrypted)
+        assert isinstance(second, ToPassive)
         assert first.residual.dtype == products[1].dtype == jnp.uint8
         assert second.slope.shape == (3, 2)  # a masked gradient for each party, none for the bank
         assert {leaf.size for leaf in jax.tree.leaves((first.move, second.move))} == {1, method.memory}

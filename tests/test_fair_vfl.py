@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from columns import LOSS, MODEL, PARTIES, RIDGE, SEX, TABLE, X, Y, between, both_sides, fair, flat, losses, optimum
+from columns import LOSS, MODEL, PARTIES, RIDGE, TABLE, X, Y, between, both_sides, fair, flat, losses, optimum
 
 import fedpact as fp
 from fedpact.algorithms.fair_vfl.lagrangian import Dual, merit
@@ -68,20 +68,18 @@ def test_a_gap_that_does_not_bind() -> None:
 
 def test_two_gaps_on_rates() -> None:
     odds, parity = fp.equalized_odds_gap(MODEL, group="sex"), fp.demographic_parity_gap(MODEL, group="sex")
-    problem = fp.minimize(
-        fp.mean(LOSS), [(odds <= 0.05).named("odds"), (parity <= 0.06).named("parity")], fp.l2(RIDGE)
-    )
+    problem = fp.minimize(fp.mean(LOSS), [(odds <= 0.02).named("odds"), (parity <= 0.06).named("parity")], fp.l2(RIDGE))
     found = fp.solve(problem, PARTIES, fp.FairVFL(), tolerance=TOLERANCE)
     assert found.converged, found.message
     known = optimum(
         columns.regularised,
         [
-            *both_sides(lambda w: between(jax.nn.sigmoid(X @ w), Y > 0), 0.05),
-            *both_sides(lambda w: between(jax.nn.sigmoid(X @ w), Y < 0), 0.05),
+            *both_sides(lambda w: between(jax.nn.sigmoid(X @ w), Y > 0), 0.02),
+            *both_sides(lambda w: between(jax.nn.sigmoid(X @ w), Y < 0), 0.02),
             *both_sides(lambda w: between(jax.nn.sigmoid(X @ w)), 0.06),
         ],
     )
-    assert np.sum(known.multipliers > 1e-3) >= 2, "two rows should bind"
+    assert np.sum(known.multipliers > 1e-2) == 2, "one row of each should bind"
     np.testing.assert_allclose(flat(found), known.w, atol=1e-5)
     assert found.objective == pytest.approx(known.objective, abs=1e-7)
     for name, rows in (("odds", slice(0, 4)), ("parity", slice(4, 6))):
@@ -186,7 +184,7 @@ def test_one_local_step_ends_where_five_do() -> None:
 
 
 def test_a_clock_allows_as_many_steps_as_fit() -> None:
-    speeds = dict(most=10, step=(1.0, 3.0, 2.0, 0.5), active=(True, True, False, False), latency=1.0)
+    speeds = {"most": 10, "step": (1.0, 3.0, 2.0, 0.5), "active": (True, True, False, False), "latency": 1.0}
     key = jnp.asarray([0, 1], jnp.uint32)
     clock = Timing("clock", **speeds)
     assert [int(clock.steps(jnp.asarray(i), key)) for i in (0, 1)] == [3, 1]
@@ -271,7 +269,9 @@ def test_the_server_knows_where_the_parties_are() -> None:
                 server = method.aim(server, Goal(jnp.asarray(10.0 ** (-t)), jnp.asarray(0.0)))
             server, parties, _ = drivers.step(method, net, server, parties)
         _, blocks = drivers.conclude(method, net, server, parties)
-        given = sum(jax.vmap(lambda own, w: own.embed(w))(own, w).sum(0) for own, w in zip(bound.oracles, blocks, strict=True))
+        given = sum(
+            jax.vmap(lambda own, w: own.embed(w))(own, w).sum(0) for own, w in zip(bound.oracles, blocks, strict=True)
+        )
         np.testing.assert_allclose(server.point.embedded, given, rtol=0, atol=1e-9)
         np.testing.assert_allclose(server.point.norm, sum((w**2).sum() for w in blocks), rtol=1e-9)
 
