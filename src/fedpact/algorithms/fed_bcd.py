@@ -57,8 +57,10 @@ class FedBCD(ColumnAlgorithm[Server]):
             raise type(error)(str(error).replace("FairVFL", "FedBCD")) from None
 
     def prepared(self, setting: Setting) -> "FedBCD":
+        if not setting.columns:
+            raise ValueError("FedBCD is for parties who hold columns: fp.split_columns; over rows use fp.FedAvg()")
         check_free("FedBCD", setting)
-        return dataclasses.replace(self, core=self._composed().prepared(setting))
+        return dataclasses.replace(self, clock=Clock(), core=self._composed().prepared(setting))
 
     @property
     def made(self) -> FairVFL:

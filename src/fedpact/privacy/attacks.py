@@ -23,11 +23,16 @@ def clustering_attack(view: np.ndarray) -> np.ndarray:
     Of the ratios ν_t/ν_0 and ν_t/ν_{t−1}, the one that falls into two most clearly is split by two-means, which is exact on a
     line. view: (rounds, rows), of the rows that the sign attack holds for positive.
     """
-    safe = np.where(np.abs(view) > 0, view, np.finfo(float).tiny)
-    with np.errstate(over="ignore", invalid="ignore"):
-        ratios = np.concatenate([safe[1:] / safe[:1], safe[2:] / safe[1:-1]])
-    found = [two_means(np.nan_to_num(line, posinf=0.0, neginf=0.0)) for line in ratios]
+    ratios = np.concatenate([_ratio(view[1:], view[:1]), _ratio(view[2:], view[1:-1])])
+    found = [two_means(line) for line in ratios]
     return max(found, key=lambda split: split[1])[0] if found else np.zeros(view.shape[1], int)
+
+
+def _ratio(later: np.ndarray, earlier: np.ndarray) -> np.ndarray:
+    """Line by line; 0 where there was nothing, and no larger than can be squared and summed."""
+    with np.errstate(over="ignore"):
+        ratio = np.divide(later, earlier, out=np.zeros_like(later), where=earlier != 0)
+    return np.clip(ratio, -1e100, 1e100)
 
 
 def two_means(values: np.ndarray) -> tuple[np.ndarray, float]:

@@ -119,8 +119,8 @@ def audit(
     bound = bind_any(problem, parties, seed=seed)
     assert isinstance(bound, BoundColumns)
     prepared = protected(algorithm, privacy).prepared(bound.setting)
-    views, gradients = _replayed(bound, prepared, rounds, seed)
     labels, groups = _truth(problem, parties, group)
+    views, gradients = _replayed(bound, prepared, rounds, seed)
     positive = labels > 0
     guess = attacks.sign_attack(views)
     held = np.flatnonzero(guess > 0)

@@ -20,6 +20,7 @@ from fedpact.problem.split import EMBEDDED
 
 NEWTON = 3  # steps of a search in a few dimensions
 HALVINGS = 12
+FAINT = 1e-6  # of the largest curvature: a direction below it is rounding, and a long way along it would be too
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,8 +104,9 @@ def least(function: Callable[[jax.Array], jax.Array], start: jax.Array) -> jax.A
         bent = jax.hessian(function)(a)
         scale = 1.0 / jnp.sqrt(jnp.maximum(jnp.abs(jnp.diag(bent)), 1e-30))
         values, vectors = jnp.linalg.eigh(bent * scale * scale[:, None])
-        safe = jnp.maximum(jnp.abs(values), 1e-8)  # a direction of negative curvature is gone down all the same
-        step = -scale * (vectors @ ((vectors.T @ (scale * slope)) / safe))
+        size = jnp.abs(values)  # a direction of negative curvature is gone down all the same
+        told = size > FAINT * jnp.max(size)
+        step = -scale * (vectors @ jnp.where(told, vectors.T @ (scale * slope) / jnp.where(told, size, 1.0), 0.0))
         along = slope @ step
 
         def high(carry: tuple[jax.Array, jax.Array]) -> jax.Array:

@@ -155,7 +155,9 @@ class FairVFL(ColumnAlgorithm[Server]):
             (size for size, active in zip(setting.blocks, setting.active, strict=True) if not active), default=0
         )
         terms = Terms.of(*setting.programs)
-        return dataclasses.replace(self, terms=terms, timing=timing, linear=setting.linear, widest=widest)
+        # `timing` has the clock's seconds by place: compiled programs are kept by method, and no mapping can be looked up
+        told = dataclasses.replace(self, clock=Clock(), terms=terms, timing=timing)
+        return dataclasses.replace(told, linear=setting.linear, widest=widest)
 
     @property
     def known(self) -> Terms:
@@ -289,8 +291,13 @@ class FairVFL(ColumnAlgorithm[Server]):
         return jnp.where(slow, STIFFER * rho, rho), jnp.where(settled, violation, server.broken)
 
     def _still(self, server: Server) -> Server:
-        """No move is to be made: the parties are where the server knows them to be."""
-        return dataclasses.replace(server, moves=jax.tree.map(jnp.zeros_like, server.moves))
+        """No move is to be made: the parties are where the server knows them to be, and will remember that they stayed."""
+        return dataclasses.replace(
+            server,
+            top_last=remembered(server.top_last, jnp.zeros_like(server.top_last[0])),
+            drift=remembered(server.drift, jnp.zeros_like(server.drift[0])) if self.searches else server.drift,
+            moves=jax.tree.map(jnp.zeros_like, server.moves),
+        )
 
     def _moved(
         self, server: Server, net: Network, dual: Dual, top_slope: jax.Array, replies: list[Reply | None]
@@ -313,6 +320,9 @@ class FairVFL(ColumnAlgorithm[Server]):
     ) -> Server:
         """The best of active moves, passive ones, the last one and a move of the top, in h alone."""
 
+        def change(a: jax.Array) -> jax.Array:
+            return a[0] * given[0] + a[1] * given[1] + jnp.tensordot(a[3:], server.drift, 1)
+
         def there(a: jax.Array) -> Point:
             one = jnp.ones(())
             again = a[3:]
@@ -321,7 +331,7 @@ class FairVFL(ColumnAlgorithm[Server]):
             ]
             return Point(
                 server.point.top - a[2] * top_slope + again @ server.top_last,
-                server.point.embedded + a[0] * given[0] + a[1] * given[1] + jnp.tensordot(again, server.drift, 1),
+                server.point.embedded + change(a),
                 norms[0] + norms[1],
             )
 
@@ -331,7 +341,7 @@ class FairVFL(ColumnAlgorithm[Server]):
             server,
             point=point,
             top_last=remembered(server.top_last, point.top - server.point.top),
-            drift=remembered(server.drift, point.embedded - server.point.embedded),
+            drift=remembered(server.drift, change(a)),
             moves=(Move(a[0], a[3:]), Move(a[1], a[3:])),
         )
 

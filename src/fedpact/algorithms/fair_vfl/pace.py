@@ -60,7 +60,7 @@ class Timing(eqx.Module):
             return jnp.asarray(self.most)
         others = [s for s, active in zip(self.step, self.active, strict=True) if not active]
         waits = max(others, default=max(self.step)) + self.latency  # until a passive party's step has come and gone
-        return jnp.clip(jnp.floor(waits / jnp.asarray(self.step)[index]), 1, self.most).astype(int)
+        return jnp.clip(jnp.floor(waits / jnp.asarray(self.step)[index] + 1e-9), 1, self.most).astype(int)
 
     def seconds(self, key: jax.Array) -> jax.Array:
         """Of the round with this key: the slowest party's steps, and the way. On the clock's pace nobody waits for more
@@ -68,5 +68,5 @@ class Timing(eqx.Module):
         taken = []
         for place, (step, active) in enumerate(zip(self.step, self.active, strict=True)):
             counted = self.steps(jnp.asarray(place), key) if active and self.pace != "clock" else jnp.asarray(1)
-            taken.append(step * counted)
+            taken.append(step * counted.astype(float))
         return jnp.max(jnp.stack(taken)) + self.latency

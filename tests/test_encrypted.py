@@ -1,0 +1,143 @@
+"""FairVFL under encryption: the same solution, ciphertext on the way, and what is refused."""
+
+import functools
+import pathlib
+import tempfile
+from typing import Any
+
+import columns
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from columns import PARTIES, RIDGE, TABLE, fair, flat
+
+import fedpact as fp
+from fedpact.algorithms.fair_vfl.parties import Encrypted, ToPassive
+from fedpact.engines.local import LocalNetwork, Metered
+from fedpact.federation.blocks import BoundColumns, bind_any
+from fedpact.privacy import ckks
+from fedpact.protocol.algorithm import Goal
+from fedpact.run import drivers
+
+pytest.importorskip("tenseal")
+
+SEALED = fp.EncryptedResiduals()
+NEURAL = fp.logistic_loss(fp.split_model(bottom=lambda width: fp.mlp([width, 2, 1])), labels=(-1, 1))
+
+
+@functools.cache
+def sealed() -> tuple[pathlib.Path, fp.Result]:
+    """An encrypted run to 1e-5, and where it is saved."""
+    folder = pathlib.Path(tempfile.mkdtemp()) / "run"
+    return folder, fp.solve(fair(), PARTIES, fp.FairVFL(), tolerance=1e-5, privacy=SEALED, save=folder)
+
+
+def test_encrypted_and_plain_runs_end_alike() -> None:
+    _, found = sealed()
+    plain = fp.solve(fair(), PARTIES, fp.FairVFL(), tolerance=1e-5)
+    assert found.converged
+    assert plain.converged
+    assert found.objective == pytest.approx(plain.objective, abs=1e-6)
+    np.testing.assert_allclose(flat(found), flat(plain), atol=1e-3)
+    assert abs(found.rounds - plain.rounds) <= 2
+
+
+def test_bytes_and_exchanges_are_counted() -> None:
+    _, found = sealed()
+    assert found.exchanges == 3 * found.rounds
+    n, passive = TABLE.rows, 2
+    sent = np.prod(ckks.residual_shape(n)) * passive
+    back = np.prod(ckks.product_shape(n, 2)) * passive
+    assert sent < found.history["bytes_down"][0] < 1.1 * sent
+    assert back < found.history["bytes_up"][0] < 1.1 * back
+
+
+def test_a_saved_run_goes_on_with_its_keys(tmp_path: pathlib.Path) -> None:
+    folder, whole = sealed()
+    assert fp.verify(folder, fair(), PARTIES).ok
+    given: dict[str, Any] = {"tolerance": 1e-5, "privacy": SEALED, "save": tmp_path}
+    cut = fp.solve(fair(), PARTIES, fp.FairVFL(), max_rounds=4, **given)
+    assert (cut.status, cut.rounds) == ("max_rounds", 4)
+    resumed = fp.solve(fair(), PARTIES, fp.FairVFL(), resume=True, **given)
+    assert resumed.converged
+    assert resumed.history["round"].tolist() == list(range(1, resumed.rounds + 1))
+    np.testing.assert_allclose(resumed.history["objective"][:6], whole.history["objective"][:6], atol=1e-6)
+    with pytest.raises(ValueError, match="another method or options"):
+        fp.solve(fair(), PARTIES, fp.FairVFL(), tolerance=1e-5, save=tmp_path, resume=True)
+
+
+def test_neural_bottoms() -> None:
+    problem = fair(0.05, NEURAL)
+    found, plain = (
+        fp.solve(problem, PARTIES, fp.FairVFL(local_steps=2), tolerance=1e-9, max_rounds=12, privacy=privacy)
+        for privacy in (SEALED, None)
+    )
+    np.testing.assert_allclose(found.history["objective"], plain.history["objective"], atol=1e-5)
+    assert found.objective < found.history["objective"][0] - 0.01
+
+
+def test_fed_bcd() -> None:
+    free = fp.minimize(fp.mean(columns.LOSS), regularizer=fp.l2(RIDGE))
+    found = fp.solve(free, PARTIES, fp.FedBCD(), tolerance=1e-4, privacy=SEALED)
+    assert found.converged
+    assert found.objective == pytest.approx(columns.optimum(columns.regularised).objective, abs=1e-5)
+
+
+class Overheard(Metered):
+    """A network that keeps what it carries to passive parties and what they say."""
+
+    def __init__(self, net: LocalNetwork):
+        super().__init__(net)
+        self.heard: list[Any] = []
+
+    def exchange(self, step: Any, parties: Any, message: Any, among: Any = None) -> Any:
+        reply, parties = super().exchange(step, parties, message, among)
+        if among == "passive":
+            self.heard.append((message, reply.each))
+        return reply, parties
+
+
+def test_passive_parties_and_server_see_ciphertext_and_masks() -> None:
+    bound = bind_any(fair(), PARTIES)
+    assert isinstance(bound, BoundColumns)
+    method, net = fp.FairVFL(privacy=SEALED).prepared(bound.setting), LocalNetwork.of(bound)
+    server, parties = drivers.begin(method, net, bound.start, Goal(jnp.asarray(0.0), jnp.asarray(0.0)), 0)
+
+    @jax.jit
+    def once(server: Any, parties: Any) -> tuple[Any, Any, list[Any]]:
+        listened = Overheard(net)
+        server, parties, _ = method.round(server, parties, listened)
+        return server, parties, listened.heard
+
+    masked = []
+    for _ in range(2):
+        server, parties, ((first, products), (second, _)) = once(server, parties)
+        assert isinstance(first, Encrypted)
+        assert isinstance(second, ToPassive)
+        assert first.residual.dtype == products[1].dtype == jnp.uint8
+        assert second.slope.shape == (3, 2)  # a masked gradient for each party, none for the bank
+        assert {leaf.size for leaf in jax.tree.leaves((first.move, second.move))} == {1, method.memory}
+        masked.append(np.asarray(second.slope))
+        gradients = bound.by_name(tuple(state.gradient for state in parties))
+        expected = np.asarray(TABLE["x"]).T @ -np.asarray(TABLE["y"], float) / (2 * TABLE.rows)
+        if len(masked) == 1:
+            for name in ("shop", "network"):
+                np.testing.assert_allclose(gradients[name], expected[columns.FEATURES[name]], atol=1e-6)
+    told = np.stack(masked)
+    np.testing.assert_array_equal(told[:, 0], 0.0)
+    assert len(np.unique(np.round(told[:, 1:], 9))) == told[:, 1:].size
+    assert np.abs(told[:, 1:]).max() <= 1.0  # in units of the modulus
+    assert len({np.asarray(state.seal.seed).tobytes() for state in parties if state.seal is not None}) == 1
+
+
+def test_what_cannot_be_encrypted_is_said() -> None:
+    with pytest.raises(ValueError, match=r"protects fp.FairVFL and fp.FedBCD, not SSCA"):
+        fp.solve(fair(), PARTIES, fp.SSCA(batch=10), privacy=SEALED)
+    model = fp.split_model(bottom=lambda width: fp.linear(bias=False), combine="concat", top=fp.linear())
+    with pytest.raises(ValueError, match="combine='sum'"):
+        fp.solve(fair(loss=fp.logistic_loss(model, labels=(-1, 1))), PARTIES, fp.FairVFL(), privacy=SEALED)
+    everybody = fp.split_columns(TABLE, columns.FEATURES, active="all")
+    alone = fp.solve(fair(), everybody, fp.FairVFL(), tolerance=1e-4, privacy=SEALED)
+    assert alone.converged
+    assert alone.exchanges == alone.rounds
