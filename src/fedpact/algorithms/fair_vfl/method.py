@@ -55,7 +55,7 @@ from fedpact.protocol.messages import Reply
 from fedpact.protocol.network import Network, PartyStates
 from fedpact.protocol.options import check
 
-SLOW, STIFFER = 0.5, 2.0  # when and how ρ grows
+SLOW, STIFFER, STIFFEST = 0.5, 2.0, 1e8  # when ρ grows, how, and to what
 SHORTER, LONGER = 2.0, 1.15  # how curvature estimates grow after a refused move and fall after a taken one
 
 
@@ -226,7 +226,8 @@ class FairVFL(ColumnAlgorithm[Server]):
         ), parties
 
     def round(self, server: Server, parties: PartyStates, net: Network) -> tuple[Server, PartyStates, RoundInfo]:
-        terms, point, key = self.known, server.point, folded_key(server.key, server.t)
+        terms, point = self.known, server.point
+        key = folded_key(server.key, server.t) if self.pace == "random" else server.key  # else nothing is drawn
         objective, c = numbers(terms, net.server, point)
         dual = choose(server.taken, self._ascended(server.dual, c), server.dual)  # Algorithm 1, lines 2 and 3
         pi = weights(terms, dual, c)
@@ -288,7 +289,7 @@ class FairVFL(ColumnAlgorithm[Server]):
             violation > server.goal.feasibility
         )
         slow = settled & (violation > SLOW * server.broken)
-        return jnp.where(slow, STIFFER * rho, rho), jnp.where(settled, violation, server.broken)
+        return jnp.where(slow, jnp.minimum(STIFFER * rho, STIFFEST), rho), jnp.where(settled, violation, server.broken)
 
     def _still(self, server: Server) -> Server:
         """No move is to be made: the parties are where the server knows them to be, and will remember that they stayed."""
