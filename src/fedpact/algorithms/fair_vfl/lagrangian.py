@@ -113,13 +113,14 @@ def least(function: Callable[[jax.Array], jax.Array], start: jax.Array) -> jax.A
         step = -scale * (vectors @ jnp.where(told, vectors.T @ (scale * slope) / jnp.where(told, size, 1.0), 0.0))
         along = slope @ step
 
-        def high(carry: tuple[jax.Array, jax.Array]) -> jax.Array:
-            part, count = carry
+        # Whether a part is too long stands in the carry: a vectorised loop asks twice, and rounds the two answers apart.
+        def halved(carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+            part, count = 0.5 * carry[0], carry[1] + 1
             there = function(a + part * step)
-            return ~(there <= here + 1e-4 * part * along) & (count < HALVINGS)
+            return part, count, ~(there <= here + 1e-4 * part * along) & (count < HALVINGS)
 
-        first = (jnp.ones(()), jnp.zeros((), int))
-        part, count = lax.while_loop(high, lambda carry: (0.5 * carry[0], carry[1] + 1), first)
+        first = (jnp.asarray(2.0), jnp.asarray(-1), jnp.asarray(True))
+        part, count, _ = lax.while_loop(lambda carry: carry[2], halved, first)
         return jnp.where(count < HALVINGS, a + part * step, a)
 
     return lax.fori_loop(0, NEWTON, once, start)
