@@ -2,12 +2,25 @@
 
 import importlib.resources
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from fedpact.report import markup
 from fedpact.report.plots import Limit, Line, Plot, figure
+
+
+def write_figures(path: pathlib.Path, heading: str, figures: Sequence[str]) -> pathlib.Path:
+    """A page of figures."""
+    style = importlib.resources.files("fedpact.report").joinpath("page.css").read_text("utf-8")
+    path.write_text(
+        f'<!doctype html><html lang="en-GB"><head><meta charset="utf-8"><title>{markup.text(heading)}</title>'
+        f"<style>{style}</style></head><body><main><h1>{markup.text(heading)}</h1>"
+        f'<section class="grid">{"".join(figures)}</section></main></body></html>\n',
+        "utf-8",
+    )
+    return path
 
 
 def write_curves(path: pathlib.Path, heading: str, rows: list[dict[str, Any]], limit: float) -> pathlib.Path:
@@ -25,14 +38,7 @@ def write_curves(path: pathlib.Path, heading: str, rows: list[dict[str, Any]], l
             title = f"{quantity}, B·E = {drawn}{', under a limit' if limited else ''}"
             scale = "log" if quantity == "cost" else "auto"
             figures.append(figure(Plot(title, note, lines, limits=limits, scale=scale), rounds, 200))
-    style = importlib.resources.files("fedpact.report").joinpath("page.css").read_text("utf-8")
-    path.write_text(
-        f'<!doctype html><html lang="en-GB"><head><meta charset="utf-8"><title>{markup.text(heading)}</title>'
-        f"<style>{style}</style></head><body><main><h1>{markup.text(heading)}</h1>"
-        f'<section class="grid">{"".join(figures)}</section></main></body></html>\n',
-        "utf-8",
-    )
-    return path
+    return write_figures(path, heading, figures)
 
 
 def _means(rows: list[dict[str, Any]], name: str, quantity: str, rounds: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from fedpact.reproduce.fair_vfl import DATA, fair_linear, fair_mlp
 from fedpact.reproduce.prox_al import NP_DATA, fairness, lcqp, neyman_pearson
 from fedpact.reproduce.rounds import rounds
 from fedpact.reproduce.ssca import BATCHES, ssca_columns, ssca_rows, tradeoff
@@ -15,10 +16,15 @@ EXPERIMENTS: dict[str, Callable[..., list[dict[str, Any]]]] = {
     "ssca/rows": ssca_rows,
     "ssca/columns": ssca_columns,
     "ssca/tradeoff": tradeoff,
+    "fair-vfl/linear": fair_linear,
+    "fair-vfl/mlp": fair_mlp,
 }
 NAMES = {  # what --only may choose from
     "ssca/rows": BATCHES,
     "ssca/columns": BATCHES,
     "rounds": (*NP_DATA, "adult-b", "lcqp"),
     "prox-al/np": NP_DATA,
+    "fair-vfl/linear": DATA,
+    "fair-vfl/mlp": DATA,
 }
+TRIALS = {"fair-vfl/linear": 5, "fair-vfl/mlp": 5}  # where it is not 10
