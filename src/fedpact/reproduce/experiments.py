@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from fedpact.reproduce.fair_vfl import DATA, fair_linear, fair_mlp
+from fedpact.reproduce.fair_vfl_audit import audited
+from fedpact.reproduce.fair_vfl_convergence import convergence
 from fedpact.reproduce.prox_al import NP_DATA, fairness, lcqp, neyman_pearson
 from fedpact.reproduce.rounds import rounds
 from fedpact.reproduce.ssca import BATCHES, ssca_columns, ssca_rows, tradeoff
@@ -18,6 +20,8 @@ EXPERIMENTS: dict[str, Callable[..., list[dict[str, Any]]]] = {
     "ssca/tradeoff": tradeoff,
     "fair-vfl/linear": fair_linear,
     "fair-vfl/mlp": fair_mlp,
+    "fair-vfl/convergence": convergence,
+    "fair-vfl/audit": audited,
 }
 NAMES = {  # what --only may choose from
     "ssca/rows": BATCHES,
@@ -26,5 +30,6 @@ NAMES = {  # what --only may choose from
     "prox-al/np": NP_DATA,
     "fair-vfl/linear": DATA,
     "fair-vfl/mlp": DATA,
+    "fair-vfl/audit": DATA,
 }
-TRIALS = {"fair-vfl/linear": 5, "fair-vfl/mlp": 5}  # where it is not 10
+TRIALS = {"fair-vfl/linear": 5, "fair-vfl/mlp": 5, "fair-vfl/convergence": 1, "fair-vfl/audit": 1}  # where it is not 10
