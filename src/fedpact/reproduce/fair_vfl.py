@@ -182,7 +182,7 @@ def table(
 
 def _add_unconstrained(rows: Rows, line: ProgressLine, kind: Kind, name: str, splits: list[FairSplit]) -> None:
     """FedBCD, and its scores after either post-processing, fitted on the training rows."""
-    results, plain, thresholds, mixed = [], [], [], []
+    results, plain, thresholds, mixed, equalised = [], [], [], [], 0
     for seed, split in enumerate(splits):
         line.say(f"{name}, {kind}: FedBCD, split {seed + 1}", now=True)
         results.append(_solved(kind, split, None, seed))
@@ -192,6 +192,7 @@ def _add_unconstrained(rows: Rows, line: ProgressLine, kind: Kind, name: str, sp
         mixed_rule = calibrated_equal_opportunity(
             _chances(held), labels, groups, positive=split.protected, strict=False
         )
+        equalised += bool(np.ptp(list(mixed_rule.mixed_costs.values())) < 1e-9)
         test = split.test.labels
         by_threshold = drawn_rule.predict(scores, test["group"], seed) == split.protected
         by_mixture = mixed_rule.predict(_chances(scores), test["group"], seed) == split.protected
@@ -201,7 +202,7 @@ def _add_unconstrained(rows: Rows, line: ProgressLine, kind: Kind, name: str, sp
     own = [{**told, "deo": _train_gap(r, split)} for told, r, split in zip(plain, results, splits, strict=True)]
     _add(rows, kind, name, "FedBCD", own, results)
     _add(rows, kind, name, "FedBCD + EO", thresholds, results)
-    _add(rows, kind, name, "FedBCD + CEO", mixed, results)
+    _add(rows, kind, name, "FedBCD + CEO", mixed, results, equalised=f"{equalised}/{len(splits)}")
 
 
 def _add_constrained(
