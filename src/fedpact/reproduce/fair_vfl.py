@@ -6,8 +6,9 @@
 Six parties, one of them active; minimise the mean logistic loss + μ/2 ‖θ‖² with μ = 2/n, DEO at most ε. On the test rows: ACC;
 DFP and DFN, by how much false-positive and false-negative rates differ between the groups, where "positive" is the protected
 class, the one that DEO is taken over. On the training rows: DEO. The paper does not say how features were scaled. Here they are
-as the data sets give them, but for Crime under the networks: features in [0, 1] with small spreads leave gradient steps slow,
-so every party standardises its own columns by its training rows.
+as the data sets give them, but for Crime under the networks, where every party takes the training rows' means off its own
+columns: features in [0, 1] have means larger than their spreads, which leaves gradient steps slow (ε = 1e-3, first split: 4,666
+rounds, centred 1,283). Standardised they take 474, and fit the training rows so closely that test accuracy falls to 83 %.
 """
 
 import dataclasses
@@ -47,7 +48,7 @@ CAPS: dict[Kind, int] = {"linear": 1000, "mlp": 2000}  # rounds
 NEAR = 2e-3  # of the optimum: |L − L*| and DEO − ε
 TIMED = ("compas", (1e-3, 1e-2, 5e-2))  # where rounds to the optimum are counted
 PRINTED_CAP = 5000  # rounds that Algorithms 1 to 3 as printed are given
-STANDARDISED = {("crime", "mlp")}
+CENTRED = {("crime", "mlp")}
 LOSSES = {
     "linear": logistic_loss(split_model(bottom=lambda _: linear(bias=False), combine="sum"), labels=(-1, 1)),
     "mlp": logistic_loss(
@@ -90,24 +91,20 @@ def fair_problem(kind: Kind, split: FairSplit, level: float | None = None) -> Pr
 
 
 def drawn(name: str, kind: Kind, seed: int) -> FairSplit:
-    """A split, with features standardised where the networks need it."""
+    """A split, with features centred where the networks need it."""
     split = fair_split(name, seed)
-    return standardised(split) if (name, kind) in STANDARDISED else split
+    return centred(split) if (name, kind) in CENTRED else split
 
 
-def standardised(split: FairSplit) -> FairSplit:
-    """Every column with mean 0 and standard deviation 1 on the training rows."""
+def centred(split: FairSplit) -> FairSplit:
+    """Every column less its mean on the training rows."""
     means = {party: split.train[party]["x"].mean(0) for party in split.train}
-    spreads = {party: split.train[party]["x"].std(0) for party in split.train}
 
-    def scaled(parties: ColumnParties) -> ColumnParties:
-        tables = {
-            party: Table({**parties[party], "x": (parties[party]["x"] - means[party]) / spreads[party]})
-            for party in parties
-        }
+    def moved(parties: ColumnParties) -> ColumnParties:
+        tables = {party: Table({**parties[party], "x": parties[party]["x"] - means[party]}) for party in parties}
         return ColumnParties(tables, parties.active)
 
-    return dataclasses.replace(split, train=scaled(split.train), test=scaled(split.test))
+    return dataclasses.replace(split, train=moved(split.train), test=moved(split.test))
 
 
 def judged(told: np.ndarray, labels: Table, protected: int) -> dict[str, float]:

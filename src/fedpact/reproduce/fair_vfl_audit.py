@@ -83,6 +83,6 @@ def audited(
             "bytes_down": "down",
         },
         f"Parts of rows guessed right by the passive party that guesses best, from {watched} rounds of FairVFL; groups: of the "
-        "rows of the positive label.\nCPU seconds: of all parties and the server together.",
+        "rows of one label.\nCPU seconds: of all parties and the server together.",
     )
     return rows.rows

@@ -32,7 +32,7 @@ PACES: dict[str, tuple[int, Pace]] = {
     "Q from 1 to 10 at random": (10, "random"),
     "Q as the clock allows, up to 10": (10, "clock"),
 }
-FORMS = {"as printed": (FairVFL.as_printed(), 5000), "ours": (FairVFL(), 40)}  # and rounds
+FORMS = {"as printed": (FairVFL.as_printed(), 3000), "ours": (FairVFL(), 40)}  # and rounds
 DRAWN = 400  # points of a line at most
 
 
