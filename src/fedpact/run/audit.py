@@ -122,7 +122,6 @@ def audit(
     prepared = protected(algorithm, privacy).prepared(bound.setting)
     views, gradients = _replayed(bound, prepared, rounds, seed)
     labels, groups = _truth(problem, parties, group)
-    positive = labels > 0
     guess = attacks.sign_attack(views)
     group_accuracy, group_majority = _groups_guessed(views, guess, labels, groups)
     leaks = {}
@@ -134,7 +133,7 @@ def audit(
             label_accuracy=attacks.agreement(guess, labels),
             group_accuracy=group_accuracy,
             gradient_label_accuracy=attacks.agreement(own_guess, labels),
-            label_majority=attacks.majority(positive),
+            label_majority=attacks.majority(labels),
             group_majority=group_majority,
         )
     word = type(algorithm).__name__ + (" with encrypted residuals" if privacy else "")
