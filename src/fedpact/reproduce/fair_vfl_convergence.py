@@ -37,7 +37,11 @@ DRAWN = 400  # points of a line at most
 
 
 def convergence(
-    trials: int, out: pathlib.Path | None, progress: bool | None = None, forms: Sequence[str] = tuple(FORMS)
+    trials: int,
+    out: pathlib.Path | None,
+    progress: bool | None = None,
+    forms: Sequence[str] = tuple(FORMS),
+    paces: Sequence[str] = tuple(PACES),
 ) -> list[dict[str, Any]]:
     """`fedpact reproduce fair-vfl/convergence`."""
     rows = Rows("fair-vfl/convergence", out)
@@ -47,7 +51,8 @@ def convergence(
             problem, optimum = fair_problem("linear", split, LEVEL), best_objective(split, LEVEL)
             for form in forms:
                 method, cap = FORMS[form]
-                for name, (steps, pace) in PACES.items():
+                for name in paces:
+                    steps, pace = PACES[name]
                     line.say(f"split {seed + 1}: {form}, {name}", now=True)
                     paced = dataclasses.replace(method, local_steps=steps, pace=pace, clock=CLOCK)
                     result = solve(

@@ -72,5 +72,5 @@ class Timing(eqx.Module):
         taken = []
         for place, (step, active) in enumerate(zip(self.step, self.active, strict=True)):
             counted = self.steps(jnp.asarray(place), key) if active and self.pace != "clock" else jnp.asarray(1)
-            taken.append(step * counted)
+            taken.append(step * counted.astype(float))
         return jnp.max(jnp.stack(taken)) + self.latency
