@@ -12,6 +12,18 @@ from fedpact.report import markup
 from fedpact.report.plots import Limit, Line, Plot, figure
 
 
+def write_figures(path: pathlib.Path, heading: str, figures: Sequence[str]) -> pathlib.Path:
+    """A page of figures."""
+    style = importlib.resources.files("fedpact.report").joinpath("page.css").read_text("utf-8")
+    path.write_text(
+        f'<!doctype html><html lang="en-GB"><head><meta charset="utf-8"><title>{markup.text(heading)}</title>'
+        f"<style>{style}</style></head><body><main><h1>{markup.text(heading)}</h1>"
+        f'<section class="grid">{"".join(figures)}</section></main></body></html>\n',
+        "utf-8",
+    )
+    return path
+
+
 def write_curves(path: pathlib.Path, heading: str, rows: list[dict[str, Any]], limit: float) -> pathlib.Path:
     """Cost and accuracy of every method over the rounds, means over seeds; figures by the rows drawn in a round."""
     figures = []
@@ -27,7 +39,7 @@ def write_curves(path: pathlib.Path, heading: str, rows: list[dict[str, Any]], l
             title = f"{quantity}, B·E = {drawn}{', under a limit' if limited else ''}"
             scale = "log" if quantity == "cost" else "auto"
             figures.append(figure(Plot(title, note, lines, limits=limits, scale=scale), rounds, 200))
-    return _write(path, heading, figures)
+    return write_figures(path, heading, figures)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,18 +66,7 @@ def write_page(
             lines = tuple(Line(n, _means(mine, n, q.column, rounds), place % 6 + 1) for place, n in enumerate(names))
             title = f"{q.title}, {group}" if group else q.title
             figures.append(figure(Plot(title, q.note, lines, limits=(), scale=q.scale), rounds, 200))
-    return _write(path, heading, figures)
-
-
-def _write(path: pathlib.Path, heading: str, figures: list[str]) -> pathlib.Path:
-    style = importlib.resources.files("fedpact.report").joinpath("page.css").read_text("utf-8")
-    path.write_text(
-        f'<!doctype html><html lang="en-GB"><head><meta charset="utf-8"><title>{markup.text(heading)}</title>'
-        f"<style>{style}</style></head><body><main><h1>{markup.text(heading)}</h1>"
-        f'<section class="grid">{"".join(figures)}</section></main></body></html>\n',
-        "utf-8",
-    )
-    return path
+    return write_figures(path, heading, figures)
 
 
 def _means(rows: list[dict[str, Any]], name: str, quantity: str, rounds: np.ndarray) -> np.ndarray:

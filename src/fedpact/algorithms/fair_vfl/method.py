@@ -79,6 +79,7 @@ class Server(eqx.Module):
 class RoundInfo(Info):
     seconds: jax.Array  # simulated, since the beginning
     rho: jax.Array
+    pooled_constraints: jax.Array  # c
 
 
 class ColumnAnswer(Answer):
@@ -259,7 +260,7 @@ class FairVFL(ColumnAlgorithm[Server]):
             status=jnp.where(done, int(Status.converged), server.status),
         )
         lost = dataclasses.replace(self._still(server), status=jnp.asarray(int(Status.diverged)))
-        info = RoundInfo(objective, violation, residual, seconds=after.seconds, rho=dual.rho)
+        info = RoundInfo(objective, violation, residual, seconds=after.seconds, rho=dual.rho, pooled_constraints=c)
         return choose(sound, after, lost), parties, info
 
     def _shown_to_passive(
