@@ -10,6 +10,8 @@ import fedpact as fp
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+# Tests wait for the compiler more than for what it compiles. The examples run as users run them, optimised.
+jax.config.update("jax_disable_most_optimizations", True)
 
 hypothesis.settings.register_profile("fedpact", deadline=None, max_examples=50, derandomize=True)
 hypothesis.settings.load_profile("fedpact")
