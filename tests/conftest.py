@@ -1,6 +1,7 @@
 """Strict test mode: float64 outside the library's own context too, no silent promotion, warnings are errors (pyproject)."""
 
 import pathlib
+from collections.abc import Iterator
 
 import hypothesis
 import jax
@@ -10,8 +11,6 @@ import fedpact as fp
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
-# Tests wait for the compiler more than for what it compiles. The examples run as users run them, optimised.
-jax.config.update("jax_disable_most_optimizations", True)
 
 hypothesis.settings.register_profile("fedpact", deadline=None, max_examples=50, derandomize=True)
 hypothesis.settings.load_profile("fedpact")
@@ -29,6 +28,14 @@ def data_folder(monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
         pytest.skip("the papers' data sets are not on this machine; set FEDPACT_DATA")
     monkeypatch.setenv("FEDPACT_DATA", str(folder))
     return folder
+
+
+@pytest.fixture
+def compiled_quickly() -> Iterator[None]:
+    """For tests that wait for the compiler more than for what it compiles; the examples run optimised, as users run them."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="session")

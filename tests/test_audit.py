@@ -11,6 +11,7 @@ from columns import FEATURES, LOSS, PARTIES, RIDGE, TABLE, fair
 import fedpact as fp
 from fedpact.privacy import attacks
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 CUSTOMERS = columns.customers(400, seed=3)
 MANY = fp.split_columns(CUSTOMERS, FEATURES, active=["bank"])
 

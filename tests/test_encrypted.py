@@ -22,6 +22,7 @@ from fedpact.run import drivers
 
 pytest.importorskip("tenseal")
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 SEALED = fp.EncryptedResiduals()
 NEURAL = fp.logistic_loss(fp.split_model(bottom=lambda width: fp.mlp([width, 2, 1])), labels=(-1, 1))
 

@@ -22,6 +22,7 @@ from fedpact.federation.blocks import BoundColumns, bind_any
 from fedpact.protocol.algorithm import Goal
 from fedpact.run import drivers
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 TOLERANCE = 1e-7
 
 
