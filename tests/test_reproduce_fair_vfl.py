@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import fedpact as fp
 from fedpact.cli import app
-from fedpact.reproduce import fair_vfl, fair_vfl_audit, fair_vfl_convergence
+from fedpact.reproduce import fair_vfl, fair_vfl_convergence
 from fedpact.reproduce.independent import PooledFairLogistic
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -83,18 +83,6 @@ def test_convergence_by_pace(data_folder: pathlib.Path, tmp_path: pathlib.Path) 
     page = out.with_suffix(".html").read_text()
     assert page.count("<figure>") == 4
     assert ">second<" in page
-
-
-def test_encryption_hides_what_the_plain_protocol_shows(data_folder: pathlib.Path) -> None:
-    del data_folder
-    pytest.importorskip("tenseal")
-    plain, encrypted = fair_vfl_audit.audited(1, None, progress=False, names=["crime"], watched=10)
-    assert plain["labels"] >= 0.99
-    assert encrypted["labels"] <= encrypted["label_majority"] + 0.05
-    assert encrypted["groups"] <= encrypted["group_majority"] + 0.05
-    assert plain["certified"]
-    assert encrypted["objective"] == pytest.approx(plain["objective"], abs=1e-3)
-    assert encrypted["bytes_up"] > plain["bytes_up"]
 
 
 def test_data_sets_are_chosen_by_name() -> None:
