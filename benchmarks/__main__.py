@@ -7,7 +7,16 @@ import subprocess
 
 import jax
 
-from benchmarks import against_slsqp, against_torch, cold_start, crossing, encrypted_round, overhead, scaling
+from benchmarks import (
+    against_slsqp,
+    against_torch,
+    cold_start,
+    crossing,
+    encrypted_round,
+    overhead,
+    personal,
+    scaling,
+)
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "benchmarks.md"
 PARTS = {
@@ -16,6 +25,7 @@ PARTS = {
     "crossing": crossing,
     "overhead": overhead,
     "scaling": scaling,
+    "personal": personal,
     "cold": cold_start,
     "encrypted": encrypted_round,
 }

@@ -10,6 +10,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tarfile
 import threading
 import urllib.error
 import zipfile
@@ -20,7 +21,7 @@ import pytest
 import sklearn.datasets
 
 from fedpact import datasets
-from fedpact.datasets import bundled, encodings, images, store, uci
+from fedpact.datasets import bundled, cifar, encodings, images, store, uci
 from fedpact.datasets.propublica import COMPAS
 
 BESIDE = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -503,6 +504,85 @@ def test_mnist_from_a_folder(data: pathlib.Path):
         assert (table["x"].min(), table["x"].max()) == (0, 1)
     assert np.bincount(train["y"]).tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
     assert np.bincount(test["y"]).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+
+
+# CIFAR-10
+
+
+def few_pictures() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    counts = {"train": 5, "test": 2}
+    pixels = {f"x_{part}": rng.integers(0, 256, (n, 3, 32, 32)).astype(np.uint8) for part, n in counts.items()}
+    return pixels | {f"y_{part}": np.arange(n, dtype=np.uint8) for part, n in counts.items()}
+
+
+def cifar_archive(arrays: dict[str, np.ndarray], leave_out: str = "") -> bytes:
+    records = {
+        part: np.column_stack([arrays[f"y_{part}"], arrays[f"x_{part}"].reshape(-1, 3072)])
+        for part in ("train", "test")
+    }
+    files = {f"data_batch_{place + 1}.bin": records["train"][[place]] for place in range(5)}
+    files["test_batch.bin"] = records["test"]
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, lines in files.items():
+            if name != leave_out:
+                member = tarfile.TarInfo(f"cifar-10-batches-bin/{name}")
+                member.size = lines.size
+                archive.addfile(member, io.BytesIO(lines.astype(np.uint8).tobytes()))
+    return packed.getvalue()
+
+
+def served(monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
+    monkeypatch.setattr(cifar, "MD5", hashlib.md5(body).hexdigest())
+    monkeypatch.setattr(store, "_fetch", {cifar.ARCHIVE: body}.pop)
+
+
+def test_cifar10_is_downloaded_kept_and_not_repeated(cache: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+    arrays = few_pictures()
+    served(monkeypatch, cifar_archive(arrays))
+    for _ in range(2):
+        for table, part in zip(datasets.cifar10(), ("train", "test"), strict=True):
+            np.testing.assert_allclose(table["x"] * 255, arrays[f"x_{part}"].reshape(-1, 3072), rtol=1e-6)
+            assert table["y"].tolist() == arrays[f"y_{part}"].tolist()
+    assert [path.name for path in cache.iterdir()] == ["cifar10.npz"]
+
+
+def test_a_broken_archive_of_cifar10_is_refused(monkeypatch: pytest.MonkeyPatch):
+    served(monkeypatch, cifar_archive(few_pictures(), leave_out="data_batch_3.bin"))
+    with pytest.raises(FileNotFoundError, match=r"the archive has no data_batch_3\.bin"):
+        datasets.cifar10()
+    served(monkeypatch, b"something else")
+    monkeypatch.setattr(cifar, "MD5", "0" * 32)
+    with pytest.raises(FileNotFoundError, match="came with the md5 sum"):
+        datasets.cifar10()
+    with pytest.raises(ValueError, match="no batch of CIFAR-10"):
+        cifar.batch(b"1234")
+
+
+def test_cifar10_from_jpeg_images(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+    image = pytest.importorskip("PIL.Image")
+    arrays, shades = {}, {"train": [10, 200, 90], "test": [120]}
+    for part, levels in shades.items():
+        bodies = []
+        for level in levels:
+            flat = np.full((32, 32, 3), level, np.uint8)
+            flat[:, :, 2] = 255 - level  # blue
+            packed = io.BytesIO()
+            image.fromarray(flat).save(packed, "JPEG", quality=95)
+            bodies.append(packed.getvalue())
+        arrays[f"jpeg_{part}"] = np.frombuffer(b"".join(bodies), np.uint8)
+        arrays[f"offsets_{part}"] = np.cumsum([0, *map(len, bodies)])
+        arrays[f"y_{part}"] = np.arange(len(levels), dtype=np.uint8)
+    np.savez(tmp_path / "cifar10_jpeg.npz", **arrays)
+    train, test = datasets.cifar10(folder=tmp_path)
+    for table, levels in ((train, shades["train"]), (test, shades["test"])):
+        red, blue = table["x"][:, :1024].mean(1) * 255, table["x"][:, 2048:].mean(1) * 255
+        np.testing.assert_allclose(red, levels, atol=4)
+        np.testing.assert_allclose(blue, 255 - np.array(levels), atol=4)
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(ImportError, match=r"pip install 'fedpact\[images\]'"):
+        datasets.cifar10(folder=tmp_path)
 
 
 # The quadratic programme

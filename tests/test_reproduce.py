@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from fedpact.reproduce import prox_al, rounds
+from fedpact.reproduce import pc_fedavg, prox_al, rounds
 
 ROUNDS = {"Newton": 80, "L-BFGS": 520, "ADMM": 1100}  # to 1e-3
 
@@ -71,3 +71,20 @@ def test_the_interior_point_method_on_equalities() -> None:
     exact = [row for row in rows if row["method"] == "interior point" and row["tolerance"] == 1e-8]
     assert len(exact) == 3
     assert all(row["certified"] == "1/1" and row["rounds"] <= 5 for row in exact)
+
+
+def test_personal_budgets(data_folder: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    del data_folder
+    out = tmp_path / "mnist.json"
+    names = ["PC-FedAvg", "SCAFFOLD, penalised"]
+    rows = pc_fedavg.mnist(1, out, progress=False, names=names, rows=400, marks=(1, 60))
+    assert json.loads(out.read_text()) == {"name": "pc-fedavg/mnist", "rows": rows}
+    assert [(row["method"], row["iterations"]) for row in rows] == [(name, mark) for name in names for mark in (1, 60)]
+    assert "infeasibility" in out.with_suffix(".html").read_text()
+    for first, last in (rows[:2], rows[2:]):
+        assert 0.2 < last["loss"] < first["loss"] < 2.3
+        assert last["accuracy"] > 0.7
+    assert max(row["infeasibility_handed_out"] for row in rows[:2]) <= 188e-9
+    monkeypatch.setattr(pc_fedavg, "LOCAL", (1, 5))
+    one, five = pc_fedavg.local_steps(1, None, progress=False, names=["mnist"], rows=400, marks=(3,))
+    assert five["loss"] < one["loss"]

@@ -122,8 +122,7 @@ def test_models_that_do_not_fit_are_said() -> None:
         fp.solve(problem(), parties, method, server=TABLE)
     with pytest.raises(ValueError, match="InteriorPoint takes parties who hold rows"):
         fp.solve(problem(), parties, fp.InteriorPoint())
-    with pytest.raises(ValueError, match="give a method that takes them"):
-        fp.solve(problem(), parties)
+    assert fp.explain(problem(), parties).method == "FairVFL"
     for wrong in ({"combine": "mean"}, {"top": 3}, {"bottom": fp.linear()}):
         with pytest.raises((ValueError, TypeError), match=f"split_model\\({next(iter(wrong))}="):
             problem(**wrong)

@@ -259,6 +259,77 @@ def test_bytes_over_columns_and_float32() -> None:
     assert [a - b for a, b in zip(sent["float64"], sent["float32"], strict=True)] == [4 * batch, 4 * batch]
 
 
+def test_without_relay_the_path_is_the_same() -> None:
+    """The protocol of the paper's Section V: parties tell one another ω·x by feature."""
+    columns = fp.split_columns(flowers(), parties=3, active="all")
+    results = [
+        fp.solve(
+            limited(SPLIT_COST), columns, fp.SSCA(batch=30, measure=5, relay=relay, **STEPS), max_rounds=20, seed=3
+        )
+        for relay in (True, False)
+    ]
+    star, peers = results
+    assert jax.tree.all(jax.tree.map(lambda a, b: np.allclose(a, b, rtol=0, atol=1e-12), star.params, peers.params))
+    for name in ("objective", "violation", "slack"):
+        np.testing.assert_allclose(peers.history[name], star.history[name], rtol=1e-9, atol=1e-12)
+    assert star.exchanges - peers.exchanges == 20
+
+
+def test_bytes_with_and_without_relay_at_the_size_of_the_paper() -> None:
+    """784-128-10 over ten parties, a batch of 100, single precision on the wire: what one round sends in all."""
+    parties, batch, hidden, features = 10, 100, 128, 784
+    table = fp.Table(x=np.zeros((batch, features)), y=np.arange(batch) % 10)
+    columns = fp.split_columns(table, parties=parties, active="all")
+    model = fp.split_model(
+        lambda width: fp.mlp([width, hidden], bias=False), top=fp.chain(jax.nn.swish, fp.mlp([hidden, 10], bias=False))
+    )
+    problem = limited(fp.softmax_loss(model))
+    star, peers = (
+        fp.explain(problem, columns, fp.SSCA(batch=batch, measure=None, wire="float32", relay=relay))
+        for relay in (True, False)
+    )
+    assert parties * (star.bytes_up + star.bytes_down) <= 1.1e6
+    products = (
+        (parties - 1) * (features + parties) * hidden * batch * 4
+    )  # to every other party, and what no feature gives
+    assert products == pytest.approx(366e6, rel=0.01)
+    assert parties * peers.bytes_up >= products
+
+
+@pytest.mark.parametrize(
+    ("federation", "words"),
+    [
+        (lambda: fp.split_columns(flowers(), parties=3), "all need labels"),
+        (lambda: fp.split_rows(flowers(), parties=3, seed=0), "over rows there is nothing to relay"),
+    ],
+)
+def test_without_relay_all_hold_labels(federation: Any, words: str) -> None:
+    given = federation()
+    problem = limited(SPLIT_COST if isinstance(given, fp.ColumnParties) else COST)
+    with pytest.raises(ValueError, match=words):
+        fp.solve(problem, given, fp.SSCA(batch=10, relay=False))
+
+
+# the penalty
+
+
+def test_the_penalty_grows_until_the_slack_vanishes() -> None:
+    """Section III-B: with a price of slack that is too low c grows tenfold after `patience` rounds, and then no more."""
+    parties = fp.split_rows(flowers(), parties=2, seed=0)
+    method = fp.SSCA(batch=60, penalty=1e-3, patience=10, most_penalty=1e6, **STEPS)
+    history = fp.solve(limited(COST), parties, method, max_rounds=150).history
+    penalty, slack = history["penalty"], history["slack"]
+    assert penalty[0] == 1e-3
+    steps = np.flatnonzero(np.diff(penalty))
+    assert len(steps)
+    assert (steps % 10 == 9).all()
+    np.testing.assert_allclose(penalty[steps + 1] / penalty[steps], 10.0)
+    for start in range(0, 140, 10):
+        grown = penalty[start + 10] > penalty[start]
+        assert grown == (slack[start : start + 10].min() > 1e-9 and penalty[start] < 1e6)
+    assert slack[-10:].min() <= 1e-9
+
+
 # what it refuses
 
 

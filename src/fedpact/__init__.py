@@ -8,14 +8,18 @@ from fedpact.algorithms.fair_vfl.method import FairVFL
 from fedpact.algorithms.fair_vfl.pace import Clock
 from fedpact.algorithms.fed_avg import FedAvg
 from fedpact.algorithms.fed_bcd import FedBCD
+from fedpact.algorithms.fed_prox import FedProx
 from fedpact.algorithms.fed_sgd import FedSGD
 from fedpact.algorithms.inner.admm import ADMM
 from fedpact.algorithms.inner.base import Inner
 from fedpact.algorithms.inner.lbfgs import LBFGS
 from fedpact.algorithms.inner.newton import Newton
 from fedpact.algorithms.interior_point import InteriorPoint
+from fedpact.algorithms.pc_fedavg import PCFedAvg
+from fedpact.algorithms.personal_projected import PersonalProjected
 from fedpact.algorithms.prox_al import ProxAL
-from fedpact.algorithms.schedules import Decay, Schedule
+from fedpact.algorithms.scaffold import SCAFFOLD
+from fedpact.algorithms.schedules import Decay, Growth, Schedule
 from fedpact.algorithms.ssca.method import SSCA
 from fedpact.algorithms.tolerances import Geometric, InverseSquare
 from fedpact.certificate import Certificate, ConstraintReport
@@ -29,7 +33,21 @@ from fedpact.problem.expressions import Expression, largest, mean, value
 from fedpact.problem.fairness import demographic_parity_gap, equal_opportunity_gap, equalized_odds_gap
 from fedpact.problem.losses import logistic_loss, loss, positive_rate, smoothed_hinge_loss, softmax_loss, squared_loss
 from fedpact.problem.models import Model, equinox_model, linear, mlp, model, squared_norm
+from fedpact.problem.personal import Personal
 from fedpact.problem.regularizers import box, group, l1, l2
+from fedpact.problem.sets import (
+    ConvexSet,
+    affine,
+    box_set,
+    everywhere,
+    halfspace,
+    l1_ball,
+    l2_ball,
+    linf_ball,
+    nonnegative,
+    projection,
+    simplex,
+)
 from fedpact.problem.split import chain, split_model
 from fedpact.problem.statement import Problem, minimize
 from fedpact.protocol.algorithm import Algorithm
@@ -43,6 +61,7 @@ from fedpact.run.verify import Verification, verify
 __all__ = [
     "ADMM",
     "LBFGS",
+    "SCAFFOLD",
     "SSCA",
     "Algorithm",
     "Audit",
@@ -52,6 +71,7 @@ __all__ = [
     "ColumnParties",
     "Constraint",
     "ConstraintReport",
+    "ConvexSet",
     "Decay",
     "EncryptedResiduals",
     "Explanation",
@@ -59,8 +79,10 @@ __all__ = [
     "FairVFL",
     "FedAvg",
     "FedBCD",
+    "FedProx",
     "FedSGD",
     "Geometric",
+    "Growth",
     "History",
     "Inner",
     "InteriorPoint",
@@ -68,7 +90,10 @@ __all__ = [
     "Leak",
     "Model",
     "Newton",
+    "PCFedAvg",
     "Parties",
+    "Personal",
+    "PersonalProjected",
     "Problem",
     "ProxAL",
     "Result",
@@ -76,8 +101,10 @@ __all__ = [
     "Table",
     "Verification",
     "__version__",
+    "affine",
     "audit",
     "box",
+    "box_set",
     "chain",
     "col",
     "datasets",
@@ -85,20 +112,28 @@ __all__ = [
     "equal_opportunity_gap",
     "equalized_odds_gap",
     "equinox_model",
+    "everywhere",
     "explain",
     "group",
+    "halfspace",
     "l1",
+    "l1_ball",
     "l2",
+    "l2_ball",
     "largest",
     "linear",
+    "linf_ball",
     "logistic_loss",
     "loss",
     "mean",
     "minimize",
     "mlp",
     "model",
+    "nonnegative",
     "positive_rate",
     "postprocess",
+    "projection",
+    "simplex",
     "smoothed_hinge_loss",
     "softmax_loss",
     "solve",

@@ -4,6 +4,11 @@
     feasibility      the largest violation: [c_j]₊, |c_j| for equalities, and the distance to a box of h
     complementarity  the largest |c_j| among inequalities with μ_j > 0, and of -μ_j among those with μ_j < 0
 
+Where every party has a model x_j of its own in a set of its own, with Ḡ = (1/m) Σ_i [∇f_i(x̄) − σ_i(x_i − x̄)]:
+
+    stationarity     the largest ‖x_j − Π_j(x_j − Ḡ − σ_j(x_j − x̄))‖∞ of the parties
+    feasibility      the largest distance ‖x_j − Π_j(x_j)‖
+
 All three within a tolerance is Definition 1 of He, Peng and Sun. Nothing here comes from an algorithm but the numbers
 that it hands out: the point, and the multipliers that each party and the server hold. So anybody who has them, and the
 parties' cooperation for one exchange, can measure it again (`fp.verify`).
@@ -30,6 +35,13 @@ from fedpact.protocol.messages import Reply
 
 SERVER = "server"
 ALL_ROWS = "all rows"
+
+
+class OwnModel(eqx.Module):
+    """A party's model as it is handed out, and as the method left it, before it was projected."""
+
+    point: jax.Array
+    block: jax.Array
 
 
 class Sums(eqx.Module):
@@ -73,6 +85,14 @@ class ConstraintReport:
 
 
 @dataclasses.dataclass(frozen=True)
+class PersonalReport:
+    """For every party by name: how far its model is from stationary, and from its own set."""
+
+    residuals: dict[str, float]
+    distances: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
 class Certificate:
     """The three numbers, per constraint and party, and the multipliers that they were measured with."""
 
@@ -84,6 +104,7 @@ class Certificate:
     party_multipliers: np.ndarray  # (parties, scalar constraints)
     server_multipliers: np.ndarray
     pooled_multipliers: np.ndarray
+    personal: PersonalReport | None = None
 
     def holds(self, tolerance: float) -> bool:
         """Whether the point is (tolerance, tolerance)-optimal."""
@@ -149,8 +170,56 @@ def _block_residual(own: Block, block: jax.Array, message: tuple[jax.Array, jax.
     return block, Reply(sum=jnp.sum(block**2), max=jnp.max(jnp.abs(gradient)))
 
 
+@jax.jit
+def _exchange_personal(net: Any, models: Any) -> tuple[jax.Array, ...]:
+    """Three exchanges: x̄; the objective and Ḡ at x̄; and what that means to every party."""
+    reply, _ = net.exchange(_add_up, models, None)
+    mean = reply.sum / net.parties
+    reply, _ = net.exchange(_slope_at_mean, models, mean)
+    h = net.regularizer
+    slope = reply.sum.gradient + 2 * h.ridge * mean
+    objective = reply.sum.objective + net.server(mean).objective + h.smooth(mean)
+    reply, _ = net.exchange(_own_residual, models, (mean, slope))
+    return objective, *reply.each
+
+
+def _add_up(own: Oracle, model: OwnModel, message: None) -> tuple[OwnModel, Reply]:
+    del own, message
+    return model, Reply(sum=model.point)
+
+
+def _slope_at_mean(own: Oracle, model: OwnModel, mean: jax.Array) -> tuple[OwnModel, Reply]:
+    personal = own.personal
+    assert personal is not None
+    value, gradient = jax.value_and_grad(
+        lambda mean: own(mean).objective + personal.cost(model.point, mean) / own.parties
+    )(mean)
+    return model, Reply(sum=Sums(value, gradient, jnp.zeros(0)))
+
+
+def _own_residual(own: Oracle, model: OwnModel, message: tuple[jax.Array, jax.Array]) -> tuple[OwnModel, Reply]:
+    assert own.personal is not None
+    (mean, slope), x = message, model.point
+    onward = own.personal.project(x - slope - own.personal.pull * (x - mean))
+    return model, Reply(each=(jnp.max(jnp.abs(x - onward)), own.personal.distance(x)))
+
+
+def certify_personal(bound: Bound, net: Any, models: Any) -> Certificate:
+    """The certificate of the parties' own models, which are their states here."""
+    objective, residuals, distances = (np.asarray(x) for x in _exchange_personal(net, models))
+    by_name = [dict(zip(bound.names, map(float, told), strict=True)) for told in (residuals, distances)]
+    none = np.zeros(0)
+    return Certificate(
+        float(residuals.max()), float(distances.max()), 0.0, float(objective), (), np.zeros((len(bound.names), 0)), none, none,
+        PersonalReport(*by_name),
+    )  # fmt: skip
+
+
 def certify(bound: Bound | BoundColumns, net: Any, kept: Any, answer: Answer) -> Certificate:
-    """Measure by exchanges of its own. `kept` are the parties' multipliers (rows) or blocks (columns), as their states."""
+    """Measure by exchanges of its own. `kept` are the parties' multipliers (rows), blocks (columns) or own models, as their
+    states."""
+    if isinstance(bound, Bound) and bound.setting.personal:
+        return certify_personal(bound, net, kept)
     if isinstance(bound, BoundColumns):
         measured = list(_exchange_columns(net, kept, answer))
         measured[2] += bound.compiled.server.objective.constants[0]

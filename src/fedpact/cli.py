@@ -89,10 +89,18 @@ def reproduce(
     name: Annotated[
         str,
         typer.Argument(
-            help="rounds, prox-al/np, prox-al/fairness, prox-al/lcqp, ssca/rows, ssca/columns or ssca/tradeoff."
+            help="rounds, prox-al/np, prox-al/fairness, prox-al/lcqp, ssca/rows, ssca/columns, ssca/tradeoff, fair-vfl/linear, "
+            "fair-vfl/mlp, fair-vfl/convergence, fair-vfl/audit, pc-fedavg/mnist, pc-fedavg/cifar10 or pc-fedavg/local-steps."
         ),
     ],
-    trials: Annotated[int, typer.Option(help="Starting points per row.", min=1, max=10)] = 10,
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            help="Starting points per row, of fair-vfl/* splits (default 10; of fair-vfl/linear and mlp 5, of the others 1).",
+            min=1,
+            max=10,
+        ),
+    ] = None,
     data: Annotated[
         pathlib.Path | None,
         typer.Option(help="Folder with the data sets (else FEDPACT_DATA, the cache, the internet)."),
@@ -101,7 +109,8 @@ def reproduce(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="Of rounds or prox-al/np these data sets only, of ssca/* these batch sizes; may be given again."
+            help="Of rounds, prox-al/np or fair-vfl/* these data sets only, of ssca/* these batch sizes, of pc-fedavg/* these "
+            "methods or data sets; may be given again."
         ),
     ] = None,
 ) -> None:
@@ -114,8 +123,13 @@ def reproduce(
     prox-al/lcqp: quadratic programs with linear equalities against their exact solution.
     ssca/rows, ssca/columns: MNIST over ten parties, SSCA with and without a limit on the cost against tuned SGD (about an
     hour each with --trials 1 on two cores). ssca/tradeoff: cost against ‖ω‖² (half an hour). With --out also a page of plots.
+    fair-vfl/linear, fair-vfl/mlp: Adult, Compas and Crime over the columns of six parties, equal opportunity within ε.
+    fair-vfl/convergence: the same on Compas over the rounds and simulated seconds, with --out also a page of plots.
+    fair-vfl/audit: what passive parties can infer, in the plain protocol and with encrypted residuals, and what these cost.
+    pc-fedavg/mnist, pc-fedavg/cifar10: ℓ1 budgets at four parties, personal models against one for all, and the exact optimum.
+    pc-fedavg/local-steps: PC-FedAvg with 1 to 40 local steps on both. With --out also a page of plots.
     """
-    from fedpact.reproduce.experiments import EXPERIMENTS, NAMES
+    from fedpact.reproduce.experiments import EXPERIMENTS, NAMES, TRIALS
 
     if name not in EXPERIMENTS:
         raise typer.BadParameter(f"{name!r} is not one of {', '.join(EXPERIMENTS)}", param_hint="NAME")
@@ -125,8 +139,8 @@ def reproduce(
     if data is not None:
         os.environ["FEDPACT_DATA"] = str(data)
     try:
-        EXPERIMENTS[name](trials, out, **({"names": only} if only else {}))
-    except (FileNotFoundError, NotADirectoryError, ConnectionError, ValueError) as error:
+        EXPERIMENTS[name](trials or TRIALS.get(name, 10), out, **({"names": only} if only else {}))
+    except (FileNotFoundError, NotADirectoryError, ConnectionError, ImportError, ValueError) as error:
         typer.echo(f"fedpact: {error}", err=True)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:

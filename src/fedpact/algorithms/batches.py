@@ -20,6 +20,11 @@ def on_a_batch(own: Oracle, key: jax.Array, batch: int) -> Oracle:
     return own.sample(draw(folded_key(key, own.index), own.count, batch), own.count / batch)
 
 
+def rows_of(own: Oracle, key: jax.Array, batch: int | None) -> Oracle:
+    """A party's functions on a batch of its rows, or on all of them."""
+    return own if batch is None else on_a_batch(own, key, batch)
+
+
 def asked(own: Oracle, key: jax.Array, participation: float) -> jax.Array:
     """The weight of a party that is among those asked, 0 for the others: right on average."""
     count = answering(own.parties, participation)
@@ -40,8 +45,10 @@ def heavy_ball(momentum: float) -> Any:
     return optax.sgd(1.0, momentum=momentum or None)
 
 
-def check_batch(owner: str, batch: int, setting: Setting) -> None:
+def check_batch(owner: str, batch: int | None, setting: Setting) -> None:
     """No party has fewer rows than are drawn."""
+    if batch is None:
+        return
     few = min(setting.rows, key=setting.rows.__getitem__)
     if batch > setting.rows[few]:
         raise ValueError(
@@ -49,14 +56,14 @@ def check_batch(owner: str, batch: int, setting: Setting) -> None:
         )
 
 
-def check_free(owner: str, setting: Setting) -> None:
-    """For methods that keep no promises."""
+def check_free(owner: str, setting: Setting, draws: bool = True) -> None:
+    """For methods that keep no promises; `draws`: that draw rows."""
     if setting.constraints:
         raise ValueError(
             f"{owner} keeps no constraints, but the problem has {setting.constraints[0]!r}; solve with fp.SSCA, "
             "fp.InteriorPoint or fp.ProxAL, or leave the constraints out"
         )
-    if setting.whole is not None:
+    if draws and setting.whole is not None:
         raise ValueError(f"{setting.whole} reads tables whole, but {owner} draws rows; write it as fp.mean(fn)")
     if setting.ridge is None:
         raise ValueError(f"{owner} takes no regulariser but fp.l2(a) on all parameters")

@@ -1,15 +1,16 @@
-"""Step sizes that fall with the rounds."""
+"""Step sizes that fall with the rounds, and penalties that grow."""
 
 import abc
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 
 from fedpact.protocol.options import check
 
 
 class Schedule(eqx.Module):
-    """A step size for round t = 1, 2, …"""
+    """A step size, or a penalty, for round t = 1, 2, …"""
 
     @abc.abstractmethod
     def __call__(self, t: jax.Array) -> jax.Array: ...
@@ -29,11 +30,36 @@ class Decay(Schedule):
         return self.scale / t**self.power
 
 
+class Growth(Schedule):
+    """scale · (offset + t)^power, with scale > 0, power >= 0 and offset >= 0."""
+
+    scale: float
+    power: float
+    offset: float = 0.0
+
+    def __check_init__(self) -> None:
+        check("Growth", "scale", self.scale, lambda x: x > 0, "a penalty scale·(offset + t)^power has scale > 0")
+        check("Growth", "power", self.power, lambda x: x >= 0, "a penalty scale·(offset + t)^power has power >= 0")
+        check("Growth", "offset", self.offset, lambda x: x >= 0, "a penalty scale·(offset + t)^power has offset >= 0")
+
+    def __call__(self, t: jax.Array) -> jax.Array:
+        return self.scale * (self.offset + t) ** self.power
+
+
 def as_schedule(owner: str, name: str, step: Schedule | float) -> Schedule:
-    """A number is a constant step size."""
+    """A number is a constant step size or penalty."""
     if isinstance(step, Schedule):
         return step
-    check(
-        owner, name, step, lambda x: x > 0, "a step size is a positive number, or a schedule such as fp.Decay(1.0, 0.5)"
-    )
+    words = "a positive number, or a schedule such as fp.Decay(1.0, 0.5)"
+    check(owner, name, step, lambda x: x > 0, f"a {'penalty' if name == 'penalty' else 'step size'} is {words}")
     return Decay(float(step))
+
+
+def check_penalty(owner: str, step: Schedule | float, penalty: Schedule | float) -> None:
+    """Steps on (ρ/2) dist² overshoot ever farther where step · ρ >= 2."""
+    first = jnp.ones(())
+    product = float(as_schedule(owner, "step", step)(first) * as_schedule(owner, "penalty", penalty)(first))
+    if product >= 2:
+        raise ValueError(
+            f"{owner}: step · penalty is {product:g} in the first round; from 2 on every step leads farther away from the set"
+        )

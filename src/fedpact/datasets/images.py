@@ -31,11 +31,11 @@ def mnist(folder: Folder = None) -> tuple[Table, Table]:
     MNIST, LeCun, Cortes and Burges, from NIST's Special Databases 1 and 3; CC BY-SA 3.0 as commonly stated.
     """
     arrays = load_files("mnist", tuple(FILES), SITE, _published, folder)
-    train, test = (_table(arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in ("train", "test"))
+    train, test = (pixel_table(arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in ("train", "test"))
     return train, test
 
 
-def _table(pixels: np.ndarray, digits: np.ndarray) -> Table:
+def pixel_table(pixels: np.ndarray, digits: np.ndarray) -> Table:
     return Table(x=pixels.reshape(len(pixels), -1) / np.float32(255), y=digits.astype(int))
 
 

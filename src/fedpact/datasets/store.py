@@ -26,7 +26,7 @@ Fetch = Callable[[str], bytes]
 VARIABLE = "FEDPACT_DATA"
 AGENT = "fedpact (federated learning library; Python urllib)"
 TIMEOUT_SECONDS = 30
-LARGEST_BYTES = 64 * 2**20
+LARGEST_BYTES = 256 * 2**20  # the largest archive, CIFAR-10's, has 162 MiB
 
 
 class Source(Protocol):
@@ -58,7 +58,7 @@ def load_files(
     kept = cache_folder() / "data" / file
     for path in (own / file if own else None, kept):
         if path is not None and path.is_file():
-            return _read(path, wanted)
+            return read_arrays(path, wanted)
     try:
         _say(f"fetching {name} from {source}")
         arrays = get(_fetch)
@@ -77,6 +77,12 @@ def load_files(
     except OSError as error:
         _say(f"could not keep {name} in {kept} ({error}); FEDPACT_CACHE moves the cache folder")
     return {key: arrays[key] for key in wanted}
+
+
+def own_file(name: str, folder: Folder) -> pathlib.Path | None:
+    """The file of that name in the user's folder, if there is one."""
+    own, _ = _own_folder(folder)
+    return own / name if own is not None and (own / name).is_file() else None
 
 
 def _own_folder(folder: Folder) -> tuple[pathlib.Path | None, str]:
@@ -99,7 +105,7 @@ def _fetch(url: str) -> bytes:
     return body
 
 
-def _read(path: pathlib.Path, wanted: tuple[str, ...]) -> Arrays:
+def read_arrays(path: pathlib.Path, wanted: tuple[str, ...]) -> Arrays:
     try:
         with np.load(path, allow_pickle=False) as file:
             return {key: file[key] for key in wanted}

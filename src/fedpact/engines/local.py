@@ -1,6 +1,7 @@
 """All parties in this process: one vectorised axis per bucket of like-sized parties."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -14,7 +15,7 @@ from fedpact.federation.blocks import Block, BoundColumns
 from fedpact.problem.oracle import Oracle
 from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.protocol.messages import Reply, combine, merge, size_in_bytes
-from fedpact.protocol.network import Numbers, PartyStates, Role, Step
+from fedpact.protocol.network import Numbers, PartyStates, Role, Step, Tell
 
 
 class LocalNetwork(eqx.Module):
@@ -71,7 +72,18 @@ class LocalNetwork(eqx.Module):
             return sum(others, first)
 
         values, pull = jax.vjp(total, w)
+        if values.size == 1:  # an axis over lines, even of one, keeps XLA from writing the gradient in w's own order
+            return values, pull(jnp.ones_like(values))[0][None]
         return values, jax.vmap(lambda e: pull(e)[0])(jnp.eye(values.size, dtype=values.dtype))
+
+    def share(self, tell: Tell, step: Step, parties: PartyStates, message: Any) -> tuple[Reply, PartyStates]:
+        first, *others = (part.sum((0, 1)) for part in self.told(tell, parties, message))
+        return self.exchange(step, parties, (message, sum(others, first)))
+
+    def told(self, tell: Tell, parties: PartyStates, message: Any) -> list[jax.Array]:
+        """What parties tell one another, by bucket: (parties, parts, …)."""
+        at_each: Any = jax.vmap(tell, in_axes=(0, 0, None))
+        return [at_each(own, state, message) for own, state in zip(self.oracles, parties, strict=True)]
 
     def when(self, predicate: jax.Array, branch: Callable[..., Any], *operands: Any) -> Any:
         return lax.cond(predicate, lambda *given: branch(self, *given), lambda *kept: kept, *operands)
@@ -130,6 +142,13 @@ class Metered:
         values, lines = self.net.gradients(numbers, parties, message, w)
         self._count(1, size_in_bytes((values, lines)) * self.parties, size_in_bytes((message, w)) * self.parties)
         return values, lines
+
+    def share(self, tell: Tell, step: Step, parties: PartyStates, message: Any) -> tuple[Reply, PartyStates]:
+        told = jax.eval_shape(partial(self.net.told, tell), parties, message)
+        reply, states = self.net.share(tell, step, parties, message)
+        up = size_in_bytes(reply) * self.parties + (self.parties - 1) * size_in_bytes(told)
+        self._count(1, up, size_in_bytes(message) * self.parties)
+        return reply, states
 
     def when(self, predicate: jax.Array, branch: Callable[..., Any], *operands: Any) -> Any:
         def counted(net: Any, *given: Any) -> Any:

@@ -27,6 +27,7 @@ from fedpact.federation.trials import check_row_wise, guarded, guarded_server
 from fedpact.problem.columns import kind
 from fedpact.problem.expressions import Mean
 from fedpact.problem.oracle import Compiled, Oracle, Program, Shape, compile_problem
+from fedpact.problem.personal import kinds, together
 from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.problem.split import SplitModel
 from fedpact.problem.statement import Problem
@@ -66,8 +67,18 @@ class Bound(eqx.Module):
             bent=self.regularizer.bent != "none",
             ridge=self.ridge,
             constraints=tuple(c.name for c, _, _ in self.compiled.rows),
+            personal=self.oracles[0].personal is not None,
             programs=(self.compiled.party, self.compiled.server),
         )
+
+    def by_name(self, states: Any) -> dict[str, Any]:
+        """States, stacked as the parties are, by the parties' names and in their order."""
+        found = {
+            place: jax.tree.map(lambda leaf, at=at: np.asarray(leaf[at]), stack)
+            for stack, bucket in zip(states, self.order, strict=True)
+            for at, place in enumerate(bucket)
+        }
+        return {name: found[place] for place, name in enumerate(self.names)}
 
 
 def bind(
@@ -101,6 +112,8 @@ def bind(
     if disclose is None:
         disclose = len(parties) * max(1, len(compiled.party.constraints)) <= DISCLOSED
     order = buckets([h.table.rows for h in holders], exact=whole is not None)
+    owned = problem.personal and problem.personal.by_party(parties.names, params)
+    order = kinds(order, owned) if owned else order
     w: Any = shape.ravel(params)
     check_row_wise(compiled.party, parties, order, columns, w)
     oracles = tuple(
@@ -109,6 +122,9 @@ def bind(
         )
         for bucket in order
     )
+    if owned:
+        stacks = (together([owned[i] for i in bucket]) for bucket in order)
+        oracles = tuple(dataclasses.replace(o, personal=own) for o, own in zip(oracles, stacks, strict=True))
     at_server = _server_oracle(problem, compiled.server, own, params, columns, holders[0])
     oracles = guarded(oracles, [[holders[i].title for i in bucket] for bucket in order], w)
     at_server = guarded_server(at_server, w)

@@ -124,6 +124,8 @@ def bind_columns(problem: Problem, parties: ColumnParties, *, start: Any = None,
     """Check everything that can be wrong between a problem and its data, and turn columns into arrays."""
     if not isinstance(problem, Problem):
         raise TypeError(f"a problem is made by fp.minimize(...), not {type(problem).__name__}")
+    if problem.personal is not None:
+        raise ValueError("personal= is for parties who hold rows: where columns are split, all share one model's parts")
     model = problem.model
     if not isinstance(model, SplitModel):
         raise ValueError(

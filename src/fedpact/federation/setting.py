@@ -23,4 +23,5 @@ class Setting:
     blocks: tuple[int, ...] = ()  # of holders of columns, parameters of each
     combine: str = "sum"  # how a split model puts together what bottoms give
     linear: bool = False  # whether every bottom is linear in its parameters
+    personal: bool = False  # whether every party has a model of its own, in a set of its own
     programs: tuple[Program, Program] | None = None  # of a party, of the server

@@ -8,7 +8,6 @@ in them. An `Oracle` is a program with the rows of one holder. With n parties th
 """
 
 import dataclasses
-import math
 from typing import Any
 
 import equinox as eqx
@@ -21,39 +20,9 @@ from fedpact.problem.expressions import Expression, Mean, Scope, Value
 from fedpact.problem.fingerprint import digest
 from fedpact.problem.losses import Loss
 from fedpact.problem.models import squared_norm
+from fedpact.problem.personal import Own
+from fedpact.problem.shape import Shape as Shape
 from fedpact.problem.statement import Problem
-
-
-@dataclasses.dataclass(frozen=True)
-class Shape:
-    """The tree of parameters behind a flat vector."""
-
-    tree: Any
-    shapes: tuple[tuple[int, ...], ...]
-
-    @classmethod
-    def of(cls, params: Any) -> "Shape":
-        leaves, tree = jax.tree.flatten(params)
-        return cls(tree, tuple(np.shape(leaf) for leaf in leaves))
-
-    @property
-    def size(self) -> int:
-        return sum(math.prod(shape) for shape in self.shapes)
-
-    def specs(self) -> Any:
-        """The tree with shapes in place of arrays."""
-        return jax.tree.unflatten(self.tree, [jax.ShapeDtypeStruct(shape, jnp.float64) for shape in self.shapes])
-
-    def ravel(self, params: Any) -> np.ndarray:
-        return np.concatenate([np.zeros(0), *(np.ravel(np.asarray(leaf, float)) for leaf in jax.tree.leaves(params))])
-
-    def unravel(self, w: Any) -> Any:
-        leaves, start = [], 0
-        for shape in self.shapes:
-            stop = start + math.prod(shape)
-            leaves.append(w[start:stop].reshape(shape))
-            start = stop
-        return jax.tree.unflatten(self.tree, leaves)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +96,29 @@ class Program:
             return Linear(tuple(lines), side.constants)
 
         sides = (stripped(side, which) for side, which in zip(self.sides, chosen, strict=True))
-        return dataclasses.replace(self, **dict(zip(("objective", "constraints", "pooled"), sides, strict=True)))
+        program = dataclasses.replace(self, **dict(zip(("objective", "constraints", "pooled"), sides, strict=True)))
+        return program._without_atoms(tuple(place for place in self.norms if not program._reads(place)))
+
+    def _reads(self, place: int) -> bool:
+        return any(line[place] for side in self.sides for line in side.coefficients)
+
+    def _without_atoms(self, places: tuple[int, ...]) -> "Program":
+        """Without these atoms, none of them a mean: means have lines of weights."""
+
+        def kept(per_atom: tuple[Any, ...]) -> tuple[Any, ...]:
+            return tuple(entry for place, entry in enumerate(per_atom) if place not in places)
+
+        sides = (Linear(tuple(kept(line) for line in side.coefficients), side.constants) for side in self.sides)
+        objective, constraints, pooled = sides
+        return dataclasses.replace(
+            self,
+            atoms=kept(self.atoms),
+            held=kept(self.held),
+            guarded=kept(self.guarded),
+            objective=objective,
+            constraints=constraints,
+            pooled=pooled,
+        )
 
     @property
     def sides(self) -> tuple[Linear, Linear, Linear]:
@@ -210,6 +201,7 @@ class Oracle(eqx.Module):
     count: jax.Array  # rows that are really there: the first ones
     program: Program = eqx.field(static=True)
     discloses: bool = eqx.field(static=True, default=False)
+    personal: Own | None = None  # a party's own set and pull, where every party has a model of its own
 
     def disclose(self, told: Any) -> Any:
         """What this holder tells about itself in every round, for the report's curves: nothing unless it agreed to."""

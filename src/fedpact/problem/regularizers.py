@@ -172,19 +172,19 @@ class FlatRegularizer(eqx.Module):
 
 def l2(weight: float, on: str | Sequence[str] | None = None) -> Regularizer:
     """weight · ‖w‖² (not halved)."""
-    return Regularizer((Part("l2", (_weight(weight, "l2"),), _names(on)),))
+    return Regularizer((Part("l2", (_weight(weight, "l2"),), parameter_names(on)),))
 
 
 def l1(weight: float, on: str | Sequence[str] | None = None) -> Regularizer:
     """weight · ‖w‖₁."""
-    return Regularizer((Part("l1", (_weight(weight, "l1"),), _names(on)),))
+    return Regularizer((Part("l1", (_weight(weight, "l1"),), parameter_names(on)),))
 
 
 def box(lower: float = -math.inf, upper: float = math.inf, on: str | Sequence[str] | None = None) -> Regularizer:
     """lower <= w <= upper for every entry."""
     if not (_real(lower) and _real(upper) and lower < upper):
         raise ValueError(f"fp.box({lower!r}, {upper!r}): two numbers, the lower bound below the upper one")
-    return Regularizer((Part("box", (float(lower), float(upper)), _names(on)),))
+    return Regularizer((Part("box", (float(lower), float(upper)), parameter_names(on)),))
 
 
 def group(weight: float, groups: Sequence[Sequence[int]] | None = None, on: str = "w") -> Regularizer:
@@ -213,7 +213,7 @@ def _weight(weight: float, name: str) -> float:
     return float(weight)
 
 
-def _names(on: str | Sequence[str] | None) -> tuple[str, ...] | None:
+def parameter_names(on: str | Sequence[str] | None) -> tuple[str, ...] | None:
     if on is None or isinstance(on, str):
         return None if on is None else (on,)
     names = tuple(on) if isinstance(on, Iterable) else ()
@@ -222,13 +222,13 @@ def _names(on: str | Sequence[str] | None) -> tuple[str, ...] | None:
     return names
 
 
-def _leaf_names(params: Any) -> list[tuple[str, Any]]:
+def leaf_names(params: Any) -> list[tuple[str, Any]]:
     leaves = jax.tree_util.tree_flatten_with_path(params)[0]
     return [("".join(str(getattr(k, "key", getattr(k, "name", k))) for k in path[-1:]), leaf) for path, leaf in leaves]
 
 
 def _selection(params: Any, on: tuple[str, ...] | None) -> np.ndarray:
-    leaves = _leaf_names(params)
+    leaves = leaf_names(params)
     known = [name for name, _ in leaves]
     for name in on or ():
         if name not in known:
@@ -239,7 +239,7 @@ def _selection(params: Any, on: tuple[str, ...] | None) -> np.ndarray:
 def _group_numbers(params: Any, part: Part) -> tuple[np.ndarray, int]:
     chosen = _selection(params, part.on)
     (on,) = part.on or ("",)
-    leaf, *others = [leaf for name, leaf in _leaf_names(params) if name == on]
+    leaf, *others = [leaf for name, leaf in leaf_names(params) if name == on]
     if others or not np.ndim(leaf):
         found = f"{1 + len(others)} parameters" if others else "a single number"
         raise ValueError(f"fp.group is on {on!r}, which is {found}; it takes one array, with a row for each feature")

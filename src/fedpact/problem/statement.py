@@ -8,6 +8,7 @@ from fedpact.problem.constraints import Constraint
 from fedpact.problem.expressions import Bent, Expression, Mean, Term, as_expression
 from fedpact.problem.losses import Loss
 from fedpact.problem.models import Model
+from fedpact.problem.personal import Personal
 from fedpact.problem.regularizers import Regularizer
 
 
@@ -18,6 +19,12 @@ class Problem:
     objective: Expression
     constraints: tuple[Constraint, ...]
     regularizer: Regularizer
+    personal: Personal | None = None
+
+    @property
+    def public(self) -> tuple[Any, ...]:
+        """What everybody may know of it: all but the parties' own sets and pulls."""
+        return self.objective, self.constraints, self.regularizer, self.personal is not None
 
     @property
     def model(self) -> Model | None:
@@ -55,6 +62,8 @@ class Problem:
             f"    s.t. {c.name}: {c} ({c.scope})" if c.given_name else f"    s.t. {c} ({c.scope})"
             for c in self.constraints
         ]
+        if self.personal is not None:
+            lines.append("    at the average of the parties' own models, each near it and in its party's own set")
         return "\n".join(lines)
 
 
@@ -62,12 +71,15 @@ def minimize(
     objective: Expression | Callable[[Any, Any], Any],
     subject_to: Iterable[Constraint] = (),
     regularizer: Regularizer | None = None,
+    personal: Personal | None = None,
 ) -> Problem:
     """State a problem.
 
     objective: the parties' values are averaged; `.pooled()` takes it over all rows, `.at_server()` on the server's.
     subject_to: constraints, each at every party unless `.pooled()` or `.at_server()`.
     regularizer: fp.l1, fp.l2, fp.box, fp.group, or a sum of them.
+    personal: fp.Personal(sets, pull), where every party has a model of its own in a set of its own; objective and fp.l2 are
+        then taken at the average of these models.
     """
     if isinstance(subject_to, Constraint):
         subject_to = [subject_to]
@@ -95,4 +107,23 @@ def minimize(
         raise ValueError(
             f"the objective {goal} has a corner at abs(...) or largest(...); bound that by a constraint instead"
         )
-    return Problem(goal, tuple(constraints), regularizer or Regularizer())
+    if personal is not None:
+        _check_personal(personal, goal, constraints, regularizer or Regularizer())
+    return Problem(goal, tuple(constraints), regularizer or Regularizer(), personal)
+
+
+def _check_personal(personal: Any, goal: Expression, constraints: list[Constraint], regularizer: Regularizer) -> None:
+    if not isinstance(personal, Personal):
+        raise TypeError(f"personal= takes fp.Personal(sets, pull), not {personal!r}")
+    if constraints:
+        raise ValueError(
+            f"subject_to= has {constraints[0].name!r} beside personal=; where every party has a model of its own, what it must "
+            "keep is its set: state it as one of personal's sets, or leave personal= out"
+        )
+    if regularizer.even is None:
+        raise ValueError(
+            "beside personal= the regulariser is fp.l2(a) on all parameters, taken at the average model; bounds and "
+            "budgets are sets: fp.box_set, fp.l1_ball"
+        )
+    if any(term.scope == "server" for term in goal.terms):
+        raise ValueError("beside personal= the objective is the parties', not .at_server()")

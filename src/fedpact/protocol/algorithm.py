@@ -2,7 +2,7 @@
 
 import abc
 import enum
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import equinox as eqx
 import jax
@@ -51,6 +51,12 @@ class Info(eqx.Module):
     stationarity: jax.Array
 
 
+class PersonalInfo(Info):
+    """Where sets are personal, with how far each party's model is outside its set, of the parties that tell it."""
+
+    infeasibility: Any = None
+
+
 class Told(eqx.Module):
     """What a party discloses for the report: its constraints and multipliers at the point just evaluated."""
 
@@ -91,8 +97,18 @@ class Algorithm(eqx.Module, Generic[Server]):
         """Go on towards another goal: a stricter one where the certificate did not confirm what the method believed."""
 
 
+class PersonalAlgorithm(Algorithm[Server]):
+    """A method that takes problems with personal sets: one model for all, or a model for each party."""
+
+    models: ClassVar[Literal["one", "each"]]
+
+    @abc.abstractmethod
+    def block(self, own: Oracle, state: Any, answer: Any) -> jax.Array:
+        """A party's step where sets are personal: its own model at the answer, or the one that all share."""
+
+
 class ColumnAlgorithm(Algorithm[Server]):
-    """A method that takes parties who hold columns as well as parties who hold rows."""
+    """A method that takes parties who hold columns."""
 
     @abc.abstractmethod
     def block(self, own: Block, state: Any, answer: Any) -> jax.Array:

@@ -13,6 +13,7 @@ from fedpact.protocol.messages import Reply
 PartyStates = Any  # opaque to algorithms: stacked states in this process, a token where states stay with their parties
 # (own data, own state, message) -> (own state, reply), where rows are split or where columns are
 Step = Callable[[Oracle, Any, Any], tuple[Any, Reply]] | Callable[[Block, Any, Any], tuple[Any, Reply]]
+Tell = Callable[[Block, Any, Any], jax.Array]  # (own data, own state, message) -> what other parties are told
 Role = Literal["active", "passive"]  # of a holder of columns: with labels and groups, or without
 Numbers = Callable[[Any, Any, Any, jax.Array], jax.Array]  # (own data, own state, message, w) -> a vector of numbers
 
@@ -55,6 +56,13 @@ class Network(Protocol):
 
         A party sends its own numbers and gradients. Where all parties are in one process only the sums are computed, which
         for a network of many parameters takes a fraction of the time.
+        """
+        ...
+
+    def share(self, tell: Tell, step: Step, parties: PartyStates, message: Any) -> tuple[Reply, PartyStates]:
+        """One exchange without relay: every party sends what it tells to every other party, then runs its step.
+
+        What is told has an axis of parts; the step gets (message, the sum of all parts of all parties).
         """
         ...
 

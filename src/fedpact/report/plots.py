@@ -55,6 +55,7 @@ class Plot:
     limits: tuple[Limit, ...] = ()
     scale: Literal["auto", "log", "linear"] = "auto"  # linear: from zero
     legend: bool = True
+    across: str = "round"  # what the numbers are counted by
 
     @property
     def curves(self) -> list[np.ndarray]:
@@ -69,7 +70,7 @@ def figure(plot: Plot, rounds: np.ndarray, points: int) -> str:
         return f'<figure>{caption}<p class="none">No finite number to draw.</p><div></div></figure>'
     near = [limit for limit in plot.limits if plot.scale == "log" or _near(limit.level, shown)]
     axis = _axis(plot, shown, [limit.level for limit in near])
-    about = [f"{plot.title} over {markup.plural(len(rounds), 'round')}: {plot.note.rstrip('.')}."]
+    about = [f"{plot.title} over {markup.plural(len(rounds), plot.across)}: {plot.note.rstrip('.')}."]
     notes = []
     if plot.scale == "auto" and axis.kind in AXES:
         notes.append(AXES[axis.kind])
@@ -205,7 +206,7 @@ def _drawing(plot: Plot, rounds: np.ndarray, points: int, limits: list[Limit], a
 
     out = [
         f'<path class="rule" d="M{left} {bottom}H{right}"/>',
-        text((left + right) / 2, HEIGHT - 4, "middle", "round"),
+        text((left + right) / 2, HEIGHT - 4, "middle", plot.across),
     ]
     for r in _steps(rounds[0], rounds[-1], 6, least=1.0):
         out.append(text(across(r), bottom + 16, "middle", f"{r:,.0f}"))

@@ -1,37 +1,31 @@
 """An independent solver on pooled data: SciPy's SLSQP with exact gradients, as a careful user would write it."""
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.optimize import minimize, nnls
 
+from fedpact.federation.columns import ColumnParties
 from fedpact.federation.rows import Parties
 
 
-class PooledNeymanPearson:
-    """The same problem with all rows in one place: one pass over the rows gives values and Jacobian, kept per point."""
+class Pooled:
+    """Weighted sums of the logistic losses log(1 + exp(x_iᵀw)), the first the objective, the others at most `limit`.
 
-    def __init__(self, parties: Parties, limit: float = 0.2):
-        tables = [parties[name] for name in parties]
-        self.x = np.concatenate([t["x"] for t in tables])
-        sign = np.concatenate([np.where(t["y"] == 1, -1.0, 1.0) for t in tables])
-        self.x = self.x * sign[:, None]
-        n = len(tables)
-        weights = np.zeros((n + 1, len(self.x)))
-        first = 0
-        for i, t in enumerate(tables):
-            rows = slice(first, first + len(t))
-            weights[0, rows] = (t["y"] == 0) / (t["y"] == 0).sum() / n
-            weights[i + 1, rows] = (t["y"] == 1) / (t["y"] == 1).sum()
-            first += len(t)
-        self.weights, self.limit = weights, limit
+    One pass over the rows gives values and Jacobian, kept per point. ridge: a of a‖w‖² in the objective.
+    """
+
+    def __init__(self, x: np.ndarray, weights: np.ndarray, limit: float, ridge: float = 0.0):
+        self.x, self.weights, self.limit, self.ridge = x, weights, limit, ridge
         self.point: np.ndarray | None = None
 
-    def at(self, w: np.ndarray) -> "PooledNeymanPearson":
+    def at(self, w: np.ndarray) -> Self:
         if self.point is None or not np.array_equal(w, self.point):
             scores = self.x @ w
             self.values = self.weights @ np.logaddexp(0.0, scores)
-            self.jacobian = (self.weights / (1.0 + np.exp(-scores))) @ self.x
+            self.jacobian = (self.weights * np.exp(-np.logaddexp(0.0, -scores))) @ self.x
+            self.values[0] += self.ridge * w @ w
+            self.jacobian[0] += 2.0 * self.ridge * w
             self.point = w.copy()
         return self
 
@@ -59,3 +53,32 @@ class PooledNeymanPearson:
         mu = nnls(jacobian.T, -self.jacobian[0])[0] if active.any() else np.zeros(0)
         stationarity = np.abs(self.jacobian[0] + mu @ jacobian).max()
         return float(max(stationarity, (self.values[1:] - self.limit).max()))
+
+
+class PooledNeymanPearson(Pooled):
+    """The class-0 losses of all parties averaged, the class-1 loss of each at most `limit`: all rows in one place."""
+
+    def __init__(self, parties: Parties, limit: float = 0.2):
+        tables = [parties[name] for name in parties]
+        sign = np.concatenate([np.where(t["y"] == 1, -1.0, 1.0) for t in tables])
+        x = np.concatenate([t["x"] for t in tables]) * sign[:, None]
+        n = len(tables)
+        weights = np.zeros((n + 1, len(x)))
+        first = 0
+        for i, t in enumerate(tables):
+            rows = slice(first, first + len(t))
+            weights[0, rows] = (t["y"] == 0) / (t["y"] == 0).sum() / n
+            weights[i + 1, rows] = (t["y"] == 1) / (t["y"] == 1).sum()
+            first += len(t)
+        super().__init__(x, weights, limit)
+
+
+class PooledFairLogistic(Pooled):
+    """mean loss + ‖w‖²/n with |DEO| at most `limit`, DEO over the rows of the class `protected`: all columns in one place."""
+
+    def __init__(self, parties: ColumnParties, protected: int, limit: float):
+        labels, n = parties.labels, parties.rows
+        x = np.concatenate([parties[name]["x"] for name in parties], axis=1) * -labels["y"][:, None]
+        a, b = ((labels["y"] == protected) & (labels["group"] == group) for group in (0, 1))
+        gap = a / a.sum() - b / b.sum()
+        super().__init__(x, np.stack([np.full(n, 1 / n), gap, -gap]), limit, ridge=1 / n)

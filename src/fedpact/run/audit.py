@@ -29,7 +29,8 @@ from fedpact.run.choice import protected
 class Leak:
     """What a curious passive party can infer. Accuracies are parts of rows guessed right, from 0 to 1.
 
-    label_accuracy: labels by the sign attack. group_accuracy: groups of the positive rows by the clustering attack.
+    label_accuracy: labels by the sign attack. group_accuracy: groups by the clustering attack, of the rows of one label: the
+        one where it gets more above the majority, since constraints may be about either.
     gradient_label_accuracy: labels by the logistic attack on the party's own first gradient, which no mode hides from it.
     label_majority, group_majority: what guessing the more frequent one gets right.
     """
@@ -121,24 +122,19 @@ def audit(
     prepared = protected(algorithm, privacy).prepared(bound.setting)
     labels, groups = _truth(problem, parties, group)
     views, gradients = _replayed(bound, prepared, rounds, seed)
-    positive = labels > 0
     guess = attacks.sign_attack(views)
-    held = np.flatnonzero(guess > 0)
-    split = attacks.clustering_attack(views[:, held]) if len(held) > 1 else np.zeros(len(held), int)
+    group_accuracy, group_majority = _groups_guessed(views, guess, labels, groups)
     leaks = {}
     for name in passive:
         own, start = _block_of(bound, name)
         jacobian = np.asarray(jax.jacfwd(own.embed)(start)).reshape(len(labels), -1, start.size).sum(1)
         own_guess = attacks.logistic_attack(jacobian, gradients[name])
-        seen = held[positive[held]]
         leaks[name] = Leak(
-            label_accuracy=attacks.agreement(guess, np.where(positive, 1, -1)),
-            group_accuracy=None
-            if groups is None or not len(seen)
-            else attacks.agreement_up_to_names(split[positive[held]], groups[seen]),
-            gradient_label_accuracy=attacks.agreement(own_guess, np.where(positive, 1, -1)),
-            label_majority=attacks.majority(positive),
-            group_majority=None if groups is None or not positive.any() else attacks.majority(groups[positive]),
+            label_accuracy=attacks.agreement(guess, labels),
+            group_accuracy=group_accuracy,
+            gradient_label_accuracy=attacks.agreement(own_guess, labels),
+            label_majority=attacks.majority(labels),
+            group_majority=group_majority,
         )
     word = type(algorithm).__name__ + (" with encrypted residuals" if privacy else "")
     return Audit(leaks, rounds, word)
@@ -167,6 +163,21 @@ def _replayed(
         found = attacks.per_row(leaves, bound.rows[0])
         views.append(np.zeros(bound.rows[0]) if found is None else found)
     return np.stack(views), gradients
+
+
+def _groups_guessed(
+    views: np.ndarray, guess: np.ndarray, labels: np.ndarray, groups: np.ndarray | None
+) -> tuple[float | None, float | None]:
+    """The part of groups guessed right, and the majority's part, among the rows of the label where more is gained."""
+    found = []
+    for label in (1, -1):
+        held = np.flatnonzero(guess == label)
+        right = labels[held] == label
+        if groups is not None and len(held) > 1 and right.any():
+            split = attacks.clustering_attack(views[:, held])
+            accuracy = attacks.agreement_up_to_names(split[right], groups[held[right]])
+            found.append((accuracy, attacks.majority(groups[labels == label])))
+    return max(found, key=lambda pair: pair[0] - pair[1], default=(None, None))
 
 
 def _block_of(bound: BoundColumns, name: str) -> tuple[Block, jax.Array]:

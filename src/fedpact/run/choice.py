@@ -13,6 +13,7 @@ from fedpact.algorithms.inner.admm import ADMM
 from fedpact.algorithms.inner.lbfgs import LBFGS
 from fedpact.algorithms.inner.newton import Newton
 from fedpact.algorithms.interior_point import InteriorPoint
+from fedpact.algorithms.personal_projected import PersonalProjected
 from fedpact.algorithms.prox_al import ProxAL
 from fedpact.engines.local import LocalNetwork, Metered
 from fedpact.federation.binding import Bound
@@ -23,7 +24,7 @@ from fedpact.federation.setting import Setting
 from fedpact.precision import in_double
 from fedpact.privacy.residuals import EncryptedResiduals
 from fedpact.problem.statement import Problem
-from fedpact.protocol.algorithm import Algorithm, ColumnAlgorithm, Goal
+from fedpact.protocol.algorithm import Algorithm, ColumnAlgorithm, Goal, PersonalAlgorithm
 from fedpact.report.words import in_bytes
 
 INTERIOR_UP_TO = (
@@ -45,14 +46,26 @@ def automatic(size: int) -> Algorithm:
 
 
 def chosen(algorithm: Algorithm | None, setting: Setting) -> Algorithm:
-    """The method that was given, or the automatic choice; refused where it cannot take split columns."""
+    """The method that was given, or the automatic choice; refused where it cannot take split columns or personal sets."""
+    if setting.personal:
+        algorithm = algorithm or PersonalProjected()
+        if not isinstance(algorithm, PersonalAlgorithm):
+            raise ValueError(
+                f"{type(algorithm).__name__} trains one model for all and knows no personal sets; solve with "
+                "fp.PersonalProjected() or fp.PCFedAvg, or with fp.FedAvg, fp.FedProx or fp.SCAFFOLD as baselines"
+            )
+        return algorithm
+    if isinstance(algorithm, PersonalAlgorithm) and algorithm.models == "each":
+        raise ValueError(
+            f"{type(algorithm).__name__} gives every party a model of its own; state the sets they must lie in by "
+            "fp.minimize(..., personal=fp.Personal(sets, pull))"
+        )
     if not setting.columns:
         return algorithm or automatic(setting.size)
-    if algorithm is None:
-        raise ValueError("the parties hold columns; give a method that takes them, such as fp.SSCA(batch=100)")
+    algorithm = algorithm or FairVFL()
     if not isinstance(algorithm, ColumnAlgorithm):
         raise ValueError(
-            f"{type(algorithm).__name__} takes parties who hold rows; over columns use fp.SSCA(batch=100), say"
+            f"{type(algorithm).__name__} takes parties who hold rows; over columns use fp.FairVFL(), or fp.SSCA(batch=100)"
         )
     return algorithm
 
@@ -115,7 +128,7 @@ def explain(
     """
     bound = bind_any(problem, parties, server, start=start)
     size = bound.setting.size
-    reason = "as you asked" if algorithm is not None else _reason(size)
+    reason = "as you asked" if algorithm is not None else _reason(bound.setting)
     prepared = chosen(algorithm, bound.setting).prepared(bound.setting)
     up, down = _bytes_per_round(bound, prepared)
     solver = getattr(prepared, "inner", None) or prepared
@@ -123,8 +136,12 @@ def explain(
     return Explanation(title(prepared), reason, size, n, ROUNDS.get(type(solver)), up // n, down // n)
 
 
-def _reason(size: int) -> str:
-    if size <= INTERIOR_UP_TO:
+def _reason(setting: Setting) -> str:
+    if setting.personal:
+        return "every party has a model of its own in a set of its own, which stays with it"
+    if setting.columns:
+        return "columns are split, and it keeps constraints over labels and groups; for very many rows see fp.SSCA"
+    if setting.size <= INTERIOR_UP_TO:
         return f"up to {INTERIOR_UP_TO} parameters a Hessian can be sent and factored, and it saves nearly all rounds"
     return f"above {INTERIOR_UP_TO} parameters a Hessian is too much to send and to factor; many small rounds cost less"
 

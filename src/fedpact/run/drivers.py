@@ -13,9 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from fedpact.certificate import OwnModel
 from fedpact.engines.local import Metered
 from fedpact.federation.blocks import Block
-from fedpact.protocol.algorithm import Algorithm, ColumnAlgorithm, Info, Status
+from fedpact.protocol.algorithm import Algorithm, ColumnAlgorithm, Info, PersonalAlgorithm, Status
 from fedpact.protocol.messages import Reply
 
 CHUNK = 256  # rounds that one call can record
@@ -143,7 +144,8 @@ def begin(algorithm: Algorithm, net: Any, w: jax.Array, goal: Any, seed: Any) ->
 
 @partial(jax.jit, static_argnums=0)
 def conclude(algorithm: Algorithm, net: Any, server: Any, parties: Any) -> tuple[Any, Any]:
-    """The answer, and what every party keeps of it: its own multipliers, or its block where columns are split."""
+    """The answer, and what every party keeps of it: its own multipliers, or its block where columns are split, or its own
+    model where sets are personal."""
     answer = algorithm.answer(server, net)
     _, kept = net.exchange(partial(_kept, algorithm), parties, answer)
     return answer, kept
@@ -153,4 +155,11 @@ def _kept(algorithm: Algorithm, own: Any, state: Any, answer: Any) -> Any:
     if isinstance(own, Block):
         assert isinstance(algorithm, ColumnAlgorithm)  # no other is begun over columns
         return algorithm.block(own, state, answer), Reply()
+    if own.personal is not None:
+        assert isinstance(algorithm, PersonalAlgorithm)  # no other is begun with personal sets
+        block = algorithm.block(own, state, answer)
+        if algorithm.models == "one":
+            return OwnModel(block, block), Reply()
+        # twice, since rounding leaves a block from far outside not quite inside
+        return OwnModel(own.personal.project(own.personal.project(block)), block), Reply()
     return algorithm.multipliers(own, state, answer), Reply()

@@ -7,14 +7,17 @@ import numpy as np
 
 from fedpact.federation.table import Table
 from fedpact.problem.fingerprint import digest as digest
+from fedpact.problem.personal import Personal
 
 
-def digest_of_data(parties: Mapping[str, Table], server: Table | None) -> str:
-    """A digest of who holds which rows."""
+def digest_of_data(parties: Mapping[str, Table], server: Table | None, personal: Personal | None = None) -> str:
+    """A digest of who holds which rows, and of the parties' own sets, which nobody can guess from it without the rows."""
     sha = hashlib.sha256()
     for name, table in [*parties.items(), *([("", server)] if server is not None else [])]:
         sha.update(name.encode())
         for column in table.columns:
             sha.update(f"{column}{table[column].dtype}{table[column].shape}".encode())
             sha.update(np.ascontiguousarray(table[column]).tobytes())
+    if personal is not None:
+        sha.update(digest(personal).encode())
     return sha.hexdigest()[:16]

@@ -30,6 +30,9 @@ class Result:
     certificate: stationarity, feasibility, complementarity, measured apart from the method.
     history: one line per round. rounds: how many; exchanges: rounds and whatever the method asked in between.
     bytes_up, bytes_down: over all parties and rounds. seconds: of the run; compile_seconds: before it.
+
+    Where every party has a model of its own, params are keyed by party and lie in the parties' sets; average is their mean,
+    unprojected what the method left before it was projected, moved how far the projection moved it, both by party.
     """
 
     params: Any
@@ -47,6 +50,9 @@ class Result:
     method: str
     parties: tuple[str, ...]
     problem: Problem
+    average: Any = None
+    unprojected: dict[str, Any] | None = None
+    moved: dict[str, float] | None = None
 
     @property
     def converged(self) -> bool:
@@ -57,16 +63,34 @@ class Result:
         """Objective with regulariser at the handed-out parameters."""
         return self.certificate.objective
 
+    @property
+    def infeasibility(self) -> dict[str, float]:
+        """Where sets are personal: how far what a party was handed lies outside its set, ‖x − Π(x)‖, by party.
+
+        0 up to rounding for a method that gives every party a model of its own; for one model for all, what it breaks.
+        """
+        if self.certificate.personal is None:
+            raise ValueError("the problem has no personal sets; result.certificate.feasibility is what you want")
+        return self.certificate.personal.distances
+
     def constraint(self, name: str) -> ConstraintReport:
         """One constraint: its value, multiplier and margin at each party."""
         return self.certificate.constraint(name)
 
     @in_double
-    def predict(self, rows: Mapping[str, Any]) -> np.ndarray:
+    def predict(self, rows: Mapping[str, Any], party: str | None = None) -> np.ndarray:
         """The model's scores on new rows (a table, or a mapping with the model's input column).
 
+        party: whose own model is meant, where every party has one; None for the average of them.
         Where columns are split: the parties' tables by name, or what `fp.split_columns` gave.
         """
+        if party is not None and (self.unprojected is None or party not in self.unprojected):
+            known = (
+                ", ".join(self.unprojected)
+                if self.unprojected is not None
+                else "one model for all, so leave party= out"
+            )
+            raise ValueError(f"predict(party={party!r}): there is no such model; there is {known}")
         model = self.problem.model
         if isinstance(model, SplitModel):
             return np.asarray(self._over_columns(model, rows))
@@ -77,7 +101,8 @@ class Result:
                 f"predict takes a table or a mapping of columns such as {{'x': x}}, not a {type(rows).__name__}"
             )
         arrays = {name: jnp.asarray(column) for name, column in numeric(rows).items()}
-        params = jax.tree.map(jnp.asarray, self.params)
+        own = self.params if self.unprojected is None else self.average if party is None else self.params[party]
+        params = jax.tree.map(jnp.asarray, own)
         wanted = getattr(model, "inputs", None)
         if wanted is not None and wanted not in arrays:
             raise ValueError(f"predict needs the column {wanted!r} of numbers; it got {', '.join(map(str, rows))}")
@@ -141,6 +166,14 @@ class Result:
             at = r.worst
             place = f"at {r.holders[at]}" if len(r.holders) == 1 else f"worst of {len(r.holders)} at {r.holders[at]}"
             lines.append(f"  {r.name}: {r.values[at]:.6g} {r.bound}   {place}   multiplier {r.multipliers[at]:.3g}")
+        if c.personal is not None:
+            at = max(c.personal.distances, key=c.personal.distances.__getitem__)
+            before = ""
+            if self.moved is not None:
+                far = max(self.moved, key=self.moved.__getitem__)
+                before = f"; before they were projected: {self.moved[far]:.2g} at {far}"
+            whose = "one model for all" if self.moved is None else f"{len(self.parties)} models of the parties' own"
+            lines.append(f"  {whose}, farthest outside its set: {c.personal.distances[at]:.2g} at {at}{before}")
         lines.append(f"  {s['method']}: {s['rounds']} rounds, {s['sent up']} up, {s['sent down']} down, {s['time']}")
         return "\n".join(lines)
 

@@ -22,8 +22,9 @@ from fedpact.federation.table import as_table
 from fedpact.federation.trials import not_finite
 from fedpact.precision import in_double, kept_programs
 from fedpact.privacy.residuals import EncryptedResiduals
+from fedpact.problem.shape import Shape
 from fedpact.problem.statement import Problem
-from fedpact.protocol.algorithm import Algorithm, Goal, Status
+from fedpact.protocol.algorithm import Algorithm, Goal, PersonalAlgorithm, Status
 from fedpact.protocol.options import check
 from fedpact.run import drivers
 from fedpact.run.checkpoint import Folder
@@ -65,7 +66,8 @@ def solve(
     """Solve a problem over parties and certify the answer.
 
     parties: from `fp.split_rows`. server: the server's own table, for constraints `.at_server()`.
-    algorithm: default `fp.InteriorPoint()` up to 400 parameters, `fp.ProxAL(fp.LBFGS())` above; see `fp.explain`.
+    algorithm: default `fp.InteriorPoint()` up to 400 parameters, `fp.ProxAL(fp.LBFGS())` above; over columns `fp.FairVFL()`,
+        with personal sets `fp.PersonalProjected()`; see `fp.explain`.
     tolerance: on stationarity, feasibility and complementarity (default 1e-4, in the units of the problem's own numbers).
     max_rounds: rounds of communication in all, those before a resume included (default 10,000).
     start: parameters to begin with (default: the model's own). seed: of everything random.
@@ -104,9 +106,9 @@ def solve(
         if save is not None:
             owner = {
                 "version": __about__.VERSION,
-                "problem": digest(problem),
+                "problem": digest(problem.public),
                 "algorithm": digest(algorithm),
-                "data": digest_of_data(parties, own),
+                "data": digest_of_data(parties, own, problem.personal),
                 "start": digest(np.asarray(bound.start)),
                 "seed": seed,
                 "disclose": isinstance(bound, Bound) and bound.oracles[0].discloses,
@@ -286,7 +288,13 @@ class _Run:
         message = _sentence(status, certificate, self)
         w, bound = np.asarray(self.answer.w), self.bound
         blocks: dict[str, np.ndarray] = {}
-        if isinstance(bound, BoundColumns):
+        own_models: dict[str, Any] = {}
+        if isinstance(bound, Bound) and isinstance(self.algorithm, PersonalAlgorithm) and bound.setting.personal:
+            models = bound.by_name(self.kept)
+            w = np.mean([model.point for model in models.values()], axis=0)
+            params, own_models = _own_models(models, bound.shape, w, self.algorithm.models == "each")
+            blocks = {f"block {name}": model.point for name, model in models.items()}
+        elif isinstance(bound, BoundColumns):
             params = bound.params(w, self.kept)
             blocks = {f"block {name}": np.asarray(block) for name, block in bound.by_name(self.kept).items()}
         else:
@@ -307,6 +315,7 @@ class _Run:
             method=title(self.algorithm),
             parties=self.bound.names,
             problem=problem,
+            **own_models,
         )
         if self.folder is not None:
             self.save_state()
@@ -334,6 +343,18 @@ class _Run:
                 },
             )
         return result
+
+
+def _own_models(models: dict[str, Any], shape: Shape, mean: np.ndarray, each: bool) -> tuple[Any, dict[str, Any]]:
+    """The parameters to hand out: a tree for each party, or the one that all share; and what a result tells besides."""
+    average = shape.unravel(mean)
+    if not each:
+        return average, {}
+    return {name: shape.unravel(model.point) for name, model in models.items()}, {
+        "average": average,
+        "unprojected": {name: shape.unravel(model.block) for name, model in models.items()},
+        "moved": {name: float(np.linalg.norm(model.block - model.point)) for name, model in models.items()},
+    }
 
 
 def _sentence(status: Status, certificate: Certificate, run: _Run) -> str:

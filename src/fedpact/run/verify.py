@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from fedpact.certificate import Certificate, certify
+from fedpact.certificate import Certificate, OwnModel, certify
 from fedpact.engines.local import LocalNetwork
 from fedpact.federation.binding import Bound
 from fedpact.federation.blocks import BoundColumns, bind_any
@@ -74,7 +74,7 @@ def verify(
     if tolerance is not None:
         check("verify", "tolerance", tolerance, lambda x: x > 0, "a positive number, or None for the run's own")
     arrays, words = Folder(folder).load_answer()
-    if words.get("problem") != digest(problem):
+    if words.get("problem") != digest(problem.public):
         raise ValueError(f"{folder} holds a run of another problem than the one given")
     parties = parties if isinstance(parties, Parties | ColumnParties) else split_rows(parties)
     if list(parties.names) != words["parties"]:
@@ -104,7 +104,10 @@ def verify(
             raise ValueError(f"{folder}: {name} has the shape {getattr(arrays.get(name), 'shape', None)}, not {shape}")
     net = LocalNetwork.of(bound)
     w, held, pooled = (jnp.asarray(arrays[n]) for n in ("w", "server_multipliers", "pooled_multipliers"))
-    if isinstance(bound, BoundColumns):
+    if bound.setting.personal:
+        points = jnp.asarray([arrays[f"block {name}"] for name in bound.names])
+        kept = net.scattered(OwnModel(points, points))
+    elif isinstance(bound, BoundColumns):
         kept = tuple(jnp.stack([jnp.asarray(arrays[f"block {bound.names[i]}"]) for i in mine]) for mine in bound.order)
     else:
         kept = net.scattered(jnp.asarray(arrays["party_multipliers"]))
@@ -116,5 +119,5 @@ def verify(
 
 def _block_shapes(bound: Bound | BoundColumns) -> dict[str, tuple[int]]:
     if isinstance(bound, Bound):
-        return {}
+        return dict.fromkeys(bound.names, (bound.shape.size,)) if bound.setting.personal else {}
     return {bound.names[i]: (b.shape.size,) for b, mine in zip(bound.oracles, bound.order, strict=True) for i in mine}

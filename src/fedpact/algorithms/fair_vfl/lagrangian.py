@@ -20,6 +20,7 @@ from fedpact.problem.split import EMBEDDED
 
 NEWTON = 3  # steps of a search in a few dimensions
 HALVINGS = 12
+LONGEST = 10.0  # times a direction
 FAINT = 1e-6  # of the largest curvature: a direction below it is rounding, and a long way along it would be too
 
 
@@ -99,9 +100,12 @@ def row_curvature(terms: Terms, own: Oracle, at: Point, pi: jax.Array) -> jax.Ar
 def least(function: Callable[[jax.Array], jax.Array], start: jax.Array) -> jax.Array:
     """Where a function of a few numbers is lower than at `start`: a few Newton steps, each halved until it goes down."""
 
-    def once(_: jax.Array, a: jax.Array) -> jax.Array:
+    def differentiated(a: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         here, slope = jax.value_and_grad(function)(a)
-        bent = jax.hessian(function)(a)
+        return slope, (here, slope)
+
+    def once(_: jax.Array, a: jax.Array) -> jax.Array:
+        bent, (here, slope) = jax.jacfwd(differentiated, has_aux=True)(a)  # one linearisation for all three
         scale = 1.0 / jnp.sqrt(jnp.maximum(jnp.abs(jnp.diag(bent)), 1e-30))
         values, vectors = jnp.linalg.eigh(bent * scale * scale[:, None])
         size = jnp.abs(values)  # a direction of negative curvature is gone down all the same
@@ -120,3 +124,9 @@ def least(function: Callable[[jax.Array], jax.Array], start: jax.Array) -> jax.A
         return jnp.where(count < HALVINGS, a + part * step, a)
 
     return lax.fori_loop(0, NEWTON, once, start)
+
+
+def newton_along(function: Callable[[jax.Array], jax.Array]) -> jax.Array:
+    """How far from 0 a function of one number falls by its second-order model; 1 where that has no minimum."""
+    slope, bent = jax.jvp(jax.grad(function), (jnp.zeros(()),), (jnp.ones(()),))
+    return jnp.where(bent > 0, jnp.clip(-slope / jnp.where(bent > 0, bent, 1.0), 0.0, LONGEST), 1.0)

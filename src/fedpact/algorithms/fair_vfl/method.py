@@ -2,7 +2,7 @@
 
     minimise F(θ)   s.t.   c_j(θ) <= 0 (or = 0),      F and c_j means over all rows of functions of h(θ) = Σ_k h_k(θ_k)
 
-    T. Liu, Z. Fan et al., Fair vertical federated learning with active and passive parties (papers/fair_vfl.txt).
+    C. Liu, Z. Fan et al., Achieving model fairness in vertical federated learning.
 
 The server holds multipliers and sends passive parties the slope ν of the Lagrangian in h, from which each computes its own
 gradient; active parties, who know labels and groups, take several steps of their own between two rounds.
@@ -55,7 +55,7 @@ from fedpact.protocol.messages import Reply
 from fedpact.protocol.network import Network, PartyStates
 from fedpact.protocol.options import check
 
-SLOW, STIFFER = 0.5, 2.0  # when and how ρ grows
+SLOW, STIFFER, STIFFEST = 0.5, 2.0, 1e8  # when ρ grows, how, and to what
 SHORTER, LONGER = 2.0, 1.15  # how curvature estimates grow after a refused move and fall after a taken one
 
 
@@ -79,6 +79,7 @@ class Server(eqx.Module):
 class RoundInfo(Info):
     seconds: jax.Array  # simulated, since the beginning
     rho: jax.Array
+    pooled_constraints: jax.Array  # c
 
 
 class ColumnAnswer(Answer):
@@ -226,7 +227,8 @@ class FairVFL(ColumnAlgorithm[Server]):
         ), parties
 
     def round(self, server: Server, parties: PartyStates, net: Network) -> tuple[Server, PartyStates, RoundInfo]:
-        terms, point, key = self.known, server.point, folded_key(server.key, server.t)
+        terms, point = self.known, server.point
+        key = folded_key(server.key, server.t) if self.pace == "random" else server.key  # else nothing is drawn
         objective, c = numbers(terms, net.server, point)
         dual = choose(server.taken, self._ascended(server.dual, c), server.dual)  # Algorithm 1, lines 2 and 3
         pi = weights(terms, dual, c)
@@ -258,7 +260,7 @@ class FairVFL(ColumnAlgorithm[Server]):
             status=jnp.where(done, int(Status.converged), server.status),
         )
         lost = dataclasses.replace(self._still(server), status=jnp.asarray(int(Status.diverged)))
-        info = RoundInfo(objective, violation, residual, seconds=after.seconds, rho=dual.rho)
+        info = RoundInfo(objective, violation, residual, seconds=after.seconds, rho=dual.rho, pooled_constraints=c)
         return choose(sound, after, lost), parties, info
 
     def _shown_to_passive(
@@ -288,7 +290,7 @@ class FairVFL(ColumnAlgorithm[Server]):
             violation > server.goal.feasibility
         )
         slow = settled & (violation > SLOW * server.broken)
-        return jnp.where(slow, STIFFER * rho, rho), jnp.where(settled, violation, server.broken)
+        return jnp.where(slow, jnp.minimum(STIFFER * rho, STIFFEST), rho), jnp.where(settled, violation, server.broken)
 
     def _still(self, server: Server) -> Server:
         """No move is to be made: the parties are where the server knows them to be, and will remember that they stayed."""

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedpact.algorithms.fair_vfl.lagrangian import Dual, Point, least, merit, numbers, slopes, weights
+from fedpact.algorithms.fair_vfl.lagrangian import Dual, Point, merit, newton_along, numbers, slopes, weights
 from fedpact.federation.blocks import Block
 from fedpact.privacy import sealed
 from fedpact.protocol.embedding import share
@@ -164,8 +164,7 @@ def active(method: "FairVFL", own: Block, state: Held, message: ToActive) -> tup
         d = _direction(method, state, downhill, ridge, message.curvature)
         if not method.searches:
             return z + d
-        lower = least(lambda a: merit(terms, labels, message.dual, there(z + a[0] * d)), jnp.zeros(1))
-        return z + lower[0] * d
+        return z + newton_along(lambda a: merit(terms, labels, message.dual, there(z + a * d))) * d
 
     residual = jnp.max(jnp.abs(gradient(jnp.zeros_like(state.w))[0]))
     steps = method.paced.steps(own.index, message.key)

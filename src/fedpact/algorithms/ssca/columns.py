@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from fedpact.algorithms.batches import folded_key
-from fedpact.algorithms.box_dual import gram_matrix, solve_box_dual
+from fedpact.algorithms.box_dual import solve_box_dual
 from fedpact.algorithms.descent import choose
 from fedpact.algorithms.ssca.recipe import folded, folded_constants, violation
 from fedpact.algorithms.ssca.rows import Penalty, RoundInfo
@@ -54,6 +54,15 @@ class Slope(eqx.Module):
     rho: jax.Array
 
 
+class ToPeers(eqx.Module):
+    """Without relay, down."""
+
+    move: Move
+    key: jax.Array
+    top: jax.Array
+    rho: jax.Array
+
+
 class Products(eqx.Module):
     """Exchange 2, up: inner products of the surrogates' slopes, ∇F̂·w of each line, and ‖w‖²."""
 
@@ -75,17 +84,17 @@ class Held(eqx.Module):
 
     def residual(self, method: "SSCA", move: Move) -> jax.Array:
         """The slope of the surrogate problem's Lagrangian at w, largest entry: how far there was to go."""
-        target = move.weights @ method.made.stacked(self.slopes)
+        target = method.made.combined(move.weights, self.slopes)
         return jnp.max(jnp.abs(2.0 * move.curvature * (self.w - target)), initial=0.0)
 
     def moved(self, method: "SSCA", move: Move) -> "Held":
-        target = move.weights @ method.made.stacked(self.slopes)
+        target = method.made.combined(move.weights, self.slopes)
         best = jnp.where(move.keep, self.w, self.best)
         return Held((1.0 - move.gamma) * self.w + move.gamma * target, self.slopes, best)
 
     def folded(self, method: "SSCA", rho: jax.Array, gradients: jax.Array) -> tuple["Held", Products]:
         slopes = folded(self.slopes, rho, gradients, self.w, method.tau)
-        products = Products(gram_matrix(method.made.stacked(slopes)), gradients @ self.w, self.w @ self.w)
+        products = Products(method.made.gram(slopes), gradients @ self.w, self.w @ self.w)
         return Held(self.w, slopes, self.best), products
 
 
@@ -161,6 +170,34 @@ def differentiate(method: "SSCA", own: Block, state: Held, message: Slope) -> tu
     return state, Reply(sum=products)
 
 
+def tell_peers(method: "SSCA", own: Block, state: Held, message: ToPeers) -> jax.Array:
+    """Section V: ω·x of every feature by itself, and what is left without any, to all other parties (features + 1, …)."""
+    w = state.moved(method, message.move).w
+    x = own.x[draw(message.key, jnp.asarray(own.x.shape[0]), method.batch)]
+    x = x.reshape(len(x), -1)
+    apart = x[None] * jnp.eye(x.shape[1])[:, None, :]
+
+    def given(x: jax.Array) -> jax.Array:
+        return dataclasses.replace(own, x=x).embed(w)
+
+    nothing = given(jnp.zeros_like(x))
+    return method.on_the_wire(jnp.concatenate([nothing[None], jax.vmap(given)(apart) - nothing]))
+
+
+def hear_peers(method: "SSCA", own: Block, state: Held, message: tuple[ToPeers, jax.Array]) -> tuple[Held, Reply]:
+    """Every party computes the loss and its slope by itself; one of them also for the top (lines 5 and 6)."""
+    down, heard = message
+    assert own.labels is not None
+    residual, state = state.residual(method, down.move), state.moved(method, down.move)
+    places = draw(down.key, own.labels.count, method.batch)
+    batch = own.labels.sample(places, own.labels.count / method.batch)
+    values, gradients, slope = _lines(method, batch, down.top, heard.astype(down.top.dtype))
+    _, pull = jax.vjp(lambda w: own.embed(w, places), state.w)
+    state, products = state.folded(method, down.rho, jax.vmap(lambda line: pull(line)[0])(slope))
+    first = jnp.where(own.index == 0, 1.0, 0.0)
+    return state, Reply(sum=(products, first * values, first * gradients), max=residual)
+
+
 def embed_all(own: Block, state: Held, message: None) -> tuple[Held, Reply]:
     del message
     given = shown(own, own.embed(state.w))
@@ -180,20 +217,12 @@ def round(method: "SSCA", server: Server, parties: PartyStates, net: Network) ->
     made = method.made
     key = folded_key(folded_key(server.key, server.t), 0)  # as one party with all rows would draw
     rho, gamma = method.steps(server.t)
-    places = draw(key, net.server.count, method.batch)
-
-    reply, parties = net.exchange(method.embed, parties, Batch(server.move, key))  # Algorithm 4, lines 3 and 4
-    residual = jnp.maximum(reply.max, server.top.residual(method, server.move))
     top = server.top.moved(method, server.move)
-
-    batch = net.server.sample(places, net.server.count / method.batch)
-    embedded = joined(reply).astype(top.w.dtype)
-    values, gradients, slope = _lines(method, batch, top.w, embedded)
-
-    down = Slope(key, method.on_the_wire(slope), rho)
-    reply, parties = net.exchange(method.differentiate, parties, down)  # lines 5 and 6
+    estimated = _by_the_server if method.relay else _by_peers
+    values, gradients, theirs, residual, parties = estimated(method, server, parties, net, key, top.w, rho)
+    residual = jnp.maximum(residual, server.top.residual(method, server.move))
     top, mine = top.folded(method, rho, gradients)
-    products: Products = jax.tree.map(jnp.add, reply.sum, mine)
+    products: Products = jax.tree.map(jnp.add, theirs, mine)
 
     constants = folded_constants(server.constants, rho, values, products.along, products.norm, method.tau)
     problem = made.quadratics(constants, products.gram, method.tau, jnp.asarray(0.0), method.margin)
@@ -227,6 +256,33 @@ def round(method: "SSCA", server: Server, parties: PartyStates, net: Network) ->
         measured_violation=seen.violation,
     )
     return choose(sound, after, broken), parties, info
+
+
+Estimate = tuple[jax.Array, jax.Array, Products, jax.Array, PartyStates]  # values, the top's gradients, …, residual, …
+
+
+def _by_the_server(
+    method: "SSCA", server: Server, parties: PartyStates, net: Network, key: jax.Array, top: jax.Array, rho: jax.Array
+) -> Estimate:
+    """Algorithm 4, lines 3 to 6, in two exchanges: the label holder gets what the bottoms give and sends its slope."""
+    reply, parties = net.exchange(method.embed, parties, Batch(server.move, key))
+    residual = reply.max
+    places = draw(key, net.server.count, method.batch)
+    batch = net.server.sample(places, net.server.count / method.batch)
+    values, gradients, slope = _lines(method, batch, top, joined(reply).astype(top.dtype))
+    down = Slope(key, method.on_the_wire(slope), rho)
+    reply, parties = net.exchange(method.differentiate, parties, down)
+    return values, gradients, reply.sum, residual, parties
+
+
+def _by_peers(
+    method: "SSCA", server: Server, parties: PartyStates, net: Network, key: jax.Array, top: jax.Array, rho: jax.Array
+) -> Estimate:
+    """The same lines as Section V has them: parties tell one another, and each computes the slope by itself."""
+    down = ToPeers(server.move, key, top, rho)
+    reply, parties = net.share(method.tell_peers, method.hear_peers, parties, down)
+    products, values, gradients = reply.sum
+    return values, gradients, products, reply.max, parties
 
 
 def _lines(method: "SSCA", own: Oracle, w: jax.Array, embedded: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:

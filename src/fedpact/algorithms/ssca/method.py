@@ -59,6 +59,9 @@ class SSCA(ColumnAlgorithm[Any]):
     measure: all rows are measured every so many rounds, and the best of these points is handed out (default 100; None:
         never, the last point is). Over columns that takes what the bottoms give on all rows.
     wire: the precision in which parameters, gradients and what bottoms give are sent (default "float64").
+    relay: over columns, whether the label holder puts together what bottoms give (default). False: the protocol of the
+        paper's Section V, in which parties, all of them with labels, tell one another ω·x feature by feature. The same path
+        for hundreds of times the bytes, and it shows features; it is here to be compared with.
     """
 
     batch: int
@@ -73,6 +76,7 @@ class SSCA(ColumnAlgorithm[Any]):
     participation: float = 1.0
     measure: int | None = 100
     wire: Literal["float64", "float32"] = "float64"
+    relay: bool = True
     over_columns: bool = eqx.field(static=True, default=False, repr=False)
     recipe: Recipe | None = eqx.field(static=True, default=None, repr=False)
 
@@ -115,6 +119,8 @@ class SSCA(ColumnAlgorithm[Any]):
                 "SSCA under constraints takes no regulariser but fp.l2; l1, box and group have no closed step here"
             )
         check_batch("SSCA", self.batch, setting)
+        if not self.relay:
+            _check_peers(setting)
         scale = PARTIES if setting.columns else 1
         rho, gamma, power = PAPER[min(PAPER, key=lambda rows: abs(math.log(rows * scale / self.batch)))]
         return dataclasses.replace(
@@ -159,6 +165,14 @@ class SSCA(ColumnAlgorithm[Any]):
     def differentiate(self, own: Block, state: columns.Held, message: columns.Slope) -> tuple[columns.Held, Reply]:
         return columns.differentiate(self, own, state, message)
 
+    def tell_peers(self, own: Block, state: columns.Held, message: columns.ToPeers) -> jax.Array:
+        return columns.tell_peers(self, own, state, message)
+
+    def hear_peers(
+        self, own: Block, state: columns.Held, message: tuple[columns.ToPeers, jax.Array]
+    ) -> tuple[columns.Held, Reply]:
+        return columns.hear_peers(self, own, state, message)
+
     def block(self, own: Block, state: columns.Held, answer: Any) -> jax.Array:
         return columns.block(self, own, state, answer)
 
@@ -183,3 +197,14 @@ class SSCA(ColumnAlgorithm[Any]):
     def aim(self, server: Any, goal: Goal) -> Any:
         del goal
         return server
+
+
+def _check_peers(setting: Setting) -> None:
+    if not setting.columns:
+        raise ValueError("SSCA(relay=False) is for parties who hold columns; over rows there is nothing to relay")
+    if not all(setting.active):
+        raise ValueError(
+            "SSCA(relay=False): every party computes the loss, so all need labels: split_columns(active='all')"
+        )
+    if not setting.linear or setting.combine != "sum":
+        raise ValueError("SSCA(relay=False) sends ω·x by feature, so bottoms are linear, with combine='sum'")

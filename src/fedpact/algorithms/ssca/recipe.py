@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedpact.algorithms.box_dual import Quadratics
+from fedpact.algorithms.box_dual import Quadratics, gram_matrix
 from fedpact.problem.oracle import Program
 
 
@@ -35,39 +35,52 @@ class Recipe:
         return tuple(number for number in self.lines if number <= len(self.party.pooled))
 
     @property
-    def places(self) -> np.ndarray:
-        """The place of each number's line; one after the last where it has none."""
-        order = {number: place for place, number in enumerate(self.lines)}
-        return np.asarray([order.get(number, len(self.lines)) for number in range(len(self.norms))], int)
+    def moving(self) -> np.ndarray:
+        """Whether a number has a line."""
+        return np.isin(np.arange(len(self.norms)), self.lines)
 
     def stacked(self, lines: jax.Array) -> jax.Array:
         """What lines have, by number; zero for a number without a line."""
-        return jnp.concatenate([lines, jnp.zeros((1, *lines.shape[1:]), lines.dtype)])[self.places]
+        return _picked(lines, self.lines, tuple(range(len(self.norms))))
 
     def of_lines(self, per_number: jax.Array, numbers: tuple[int, ...]) -> jax.Array:
         """From values or gradients of these numbers to those of the lines; a number not among them counts zero."""
-        order = {number: place for place, number in enumerate(numbers)}
-        padded = jnp.concatenate([per_number, jnp.zeros((1, *per_number.shape[1:]), per_number.dtype)])
-        return padded[np.asarray([order.get(number, len(numbers)) for number in self.lines], int)]
+        return _picked(per_number, numbers, self.lines)
+
+    def gram(self, lines: jax.Array) -> jax.Array:
+        """The products of the numbers' slopes, from the lines' slopes."""
+        return self.stacked(self.stacked(gram_matrix(lines)).T)
+
+    def combined(self, weights: jax.Array, lines: jax.Array) -> jax.Array:
+        """The sum of the numbers' slopes with these weights, from the lines' slopes."""
+        return weights[np.asarray(self.lines, int)] @ lines
 
     def quadratics(
         self, constants: jax.Array, gram: jax.Array, tau: float, ridge: jax.Array, margin: float
     ) -> Quadratics:
         """The surrogate problem, from the Gram matrix of the numbers' slopes and the lines' constants."""
-        moving = self.places < len(self.lines)
-        offsets = jnp.where(moving, self.stacked(constants), jnp.asarray(self.constants))[1:] + margin
-        curvatures = jnp.asarray(np.where(moving, tau, 0.0) + np.asarray(self.norms))
+        offsets = jnp.where(self.moving, self.stacked(constants), jnp.asarray(self.constants))[1:] + margin
+        curvatures = jnp.asarray(np.where(self.moving, tau, 0.0) + np.asarray(self.norms))
         return Quadratics(offsets, gram, curvatures.at[0].add(ridge))
 
     def numbers(self, values: jax.Array, norm: jax.Array) -> jax.Array:
         """Every number, from the values of the lines and ‖w‖²."""
-        moving = self.places < len(self.lines)
-        return jnp.where(moving, self.stacked(values), jnp.asarray(self.constants)) + jnp.asarray(self.norms) * norm
+        return (
+            jnp.where(self.moving, self.stacked(values), jnp.asarray(self.constants)) + jnp.asarray(self.norms) * norm
+        )
 
     def multipliers(self, nu: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Of the server's own and of the pooled constraints."""
         pooled = len(self.party.pooled)
         return nu[pooled:], nu[:pooled]
+
+
+def _picked(given: jax.Array, have: tuple[int, ...], want: tuple[int, ...]) -> jax.Array:
+    """Out of what these numbers have, what those want, zero where there is nothing: slices, which XLA sees through."""
+    place = {number: place for place, number in enumerate(have)}
+    nothing = jnp.zeros((1, *given.shape[1:]), given.dtype)
+    parts = [given[place[number] : place[number] + 1] if number in place else nothing for number in want]
+    return jnp.concatenate([given[:0], *parts])
 
 
 def violation(numbers: jax.Array) -> jax.Array:

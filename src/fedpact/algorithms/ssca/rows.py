@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedpact.algorithms.batches import asked, folded_key, on_a_batch
-from fedpact.algorithms.box_dual import gram_matrix, solve_box_dual
+from fedpact.algorithms.box_dual import solve_box_dual
 from fedpact.algorithms.descent import choose
 from fedpact.algorithms.ssca.recipe import folded, folded_constants, violation
 from fedpact.problem.oracle import Oracle, Program, Values, derivatives
@@ -133,12 +133,11 @@ def round(method: "SSCA", server: Server, parties: PartyStates, net: Network) ->
     values, slopes = _with_the_server(method, net, w, estimated, gradients.astype(w.dtype))
     lines = folded(server.slopes, rho, slopes, w, method.tau)
     constants = folded_constants(server.constants, rho, values, slopes @ w, w @ w, method.tau)
-    target, nu, slack, curvature = _minimiser(method, lines, constants, server.penalty.c, h)  # Problem 5
+    target, nu, slack, curvature, sound = _minimiser(method, lines, constants, server.penalty.c, h)  # Problem 5
     moved = (1.0 - gamma) * w + gamma * target  # (5)
 
     best, seen = _measured(method, server, parties, net)
     numbers = method.made.numbers(values, w @ w)
-    sound = jnp.all(jnp.isfinite(moved)) & jnp.all(jnp.isfinite(constants))
     after = Server(
         w=moved,
         slopes=lines,
@@ -150,11 +149,12 @@ def round(method: "SSCA", server: Server, parties: PartyStates, net: Network) ->
         t=server.t + 1,
         status=server.status,
     )
-    broken = eqx.tree_at(lambda s: s.status, server, jnp.asarray(int(Status.diverged)))
+    diverged = jnp.asarray(int(Status.diverged))
+    broken = eqx.tree_at(lambda s: (s.status, s.slopes), server, (diverged, lines))  # nobody reads its slopes
     info = RoundInfo(
         objective=numbers[0] + _even(h) * (w @ w) + h.bend(w),
         violation=violation(numbers),
-        stationarity=jnp.max(jnp.abs(2.0 * curvature * (w - target))),
+        stationarity=2.0 * curvature * jnp.max(jnp.abs(w - target)),
         slack=slack,
         penalty=server.penalty.c,
         measured_objective=seen.objective,
@@ -187,15 +187,18 @@ def _even(h: FlatRegularizer) -> jax.Array:
 
 def _minimiser(
     method: "SSCA", lines: jax.Array, constants: jax.Array, penalty: jax.Array, h: FlatRegularizer
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Where the surrogate problem is least, its multipliers, its largest slack and its curvature."""
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Where the surrogate problem is least, its multipliers, its largest slack, its curvature, and whether all is finite.
+
+    Lines are finite where their squares are, and their sum is where its weights are: no need to look at every parameter.
+    """
     made = method.made
-    slopes = made.stacked(lines)
-    problem = made.quadratics(constants, gram_matrix(slopes), method.tau, _even(h), method.margin)
+    problem = made.quadratics(constants, made.gram(lines), method.tau, _even(h), method.margin)
     found = solve_box_dual(problem, penalty)
-    target = problem.combination(found.nu) @ slopes
-    curvature = problem.curvature(found.nu)
-    return h.prox(target, 0.5 / curvature), found.nu, jnp.max(found.slack, initial=0.0), curvature
+    weights, curvature = problem.combination(found.nu), problem.curvature(found.nu)
+    target = h.prox(made.combined(weights, lines), 0.5 / curvature)
+    sound = jnp.isfinite(constants.sum() + problem.gram.sum() + weights.sum())
+    return target, found.nu, jnp.max(found.slack, initial=0.0), curvature, sound
 
 
 def _measured(method: "SSCA", server: Server, parties: PartyStates, net: Network) -> tuple[Best, Best]:

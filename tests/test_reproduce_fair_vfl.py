@@ -1,0 +1,102 @@
+"""Paper C's experiments reach their figures, on parts of the tables small enough for every day."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import fedpact as fp
+from fedpact.cli import app
+from fedpact.reproduce import fair_vfl, fair_vfl_audit, fair_vfl_convergence
+from fedpact.reproduce.independent import PooledFairLogistic
+
+LABELS = fp.Table(y=np.array([1, 1, 1, 1, -1, -1, -1, -1]), group=np.array([0, 0, 1, 1, 0, 0, 1, 1]))
+
+
+def test_decisions_are_judged_by_the_protected_class() -> None:
+    told = np.array([True, True, True, False, False, False, False, True])  # put into the class 1
+    assert fair_vfl.judged(told, LABELS, 1) == {"accuracy": 75.0, "dfp": 0.5, "dfn": 0.5}
+    told = np.array([True, True, True, True, False, False, False, True])
+    assert fair_vfl.judged(told, LABELS, 1) == {"accuracy": 87.5, "dfp": 0.5, "dfn": 0.0}
+    assert fair_vfl.judged(~told, LABELS, -1) == {"accuracy": 87.5, "dfp": 0.0, "dfn": 0.5}
+
+
+def test_the_gap_of_losses_is_the_librarys(data_folder: pathlib.Path) -> None:
+    del data_folder
+    split = fair_vfl.drawn("crime", "linear", 0)
+    result = fp.solve(fair_vfl.fair_problem("linear", split, 0.1), split.train, fp.FairVFL(), max_rounds=3)
+    ours = fair_vfl.loss_gap(result.predict(split.train), split.train.labels, split.protected)
+    assert ours == pytest.approx(result.constraint(fair_vfl.GAP).values[0], rel=1e-9)
+    pooled = PooledFairLogistic(split.train, split.protected, 0.1)
+    pooled.at(np.concatenate([np.ravel(result.params[name]["w"]) for name in split.train]))
+    assert pooled.values[0] == pytest.approx(result.objective, rel=1e-9)
+    assert np.abs(pooled.values[1:]) == pytest.approx([ours, ours], rel=1e-9)
+
+
+def test_the_linear_table(data_folder: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    del data_folder
+    monkeypatch.setattr(fair_vfl, "LEVELS", (1e-2,))
+    monkeypatch.setattr(fair_vfl, "PRINTED_CAP", 100)
+    out = tmp_path / "linear.json"
+    rows = fair_vfl.fair_linear(2, out, progress=False, names=["compas"])
+    assert json.loads(out.read_text()) == {"name": "fair-vfl/linear", "rows": rows}
+    named = {row["method"]: row for row in rows}
+    assert list(named) == ["FedBCD", "FedBCD + EO", "FedBCD + CEO", "FairVFL(ε=0.01)"]
+    assert {row["certified"] for row in rows} == {"2/2"}
+    fair, free = named["FairVFL(ε=0.01)"], named["FedBCD"]
+    assert max(fair["deo_by_split"]) <= 1e-2 + 1e-3
+    assert fair["rounds_near"] <= 40
+    assert fair["rounds_near_printed"] is None  # far from there after a hundred rounds
+    assert free["deo"] > 0.1
+    assert fair["objective"] > free["objective"]
+    assert fair["paper_accuracy"] == 66.95
+    assert named["FedBCD + EO"]["dfn"] < free["dfn"]
+
+
+def test_the_networks_columns_are_centred_on_crime(data_folder: pathlib.Path) -> None:
+    del data_folder
+    raw, split = fair_vfl.drawn("crime", "linear", 0), fair_vfl.drawn("crime", "mlp", 0)
+    assert split.train.active == raw.train.active
+    assert split.test.rows == raw.test.rows
+    for party in split.train:
+        np.testing.assert_allclose(split.train[party]["x"].mean(0), 0.0, atol=1e-12)
+        np.testing.assert_allclose(np.ptp(split.test[party]["x"], 0), np.ptp(raw.test[party]["x"], 0), atol=1e-12)
+    np.testing.assert_array_equal(split.test.labels["y"], raw.test.labels["y"])
+
+
+def test_convergence_by_pace(data_folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    del data_folder
+    out = tmp_path / "convergence.json"
+    paces = ["Q = 10", "Q as the clock allows, up to 10"]
+    rows = fair_vfl_convergence.convergence(1, out, progress=False, forms=["ours"], paces=paces)
+    assert [row["pace"] for row in rows] == paces
+    assert all(row["rounds_near"] <= 40 for row in rows)
+    assert all(len(row["deo"]) == len(row["seconds"]) == row["rounds"] for row in rows)
+    by_pace = {row["pace"]: row for row in rows}
+    assert by_pace["Q = 10"]["seconds"][0] == pytest.approx(3.0)  # ten steps of 0.2 s, and the way
+    assert by_pace["Q as the clock allows, up to 10"]["seconds"][0] == pytest.approx(
+        2.0
+    )  # a passive party's step, and the way
+    page = out.with_suffix(".html").read_text()
+    assert page.count("<figure>") == 4
+    assert ">second<" in page
+
+
+def test_encryption_hides_what_the_plain_protocol_shows(data_folder: pathlib.Path) -> None:
+    del data_folder
+    pytest.importorskip("tenseal")
+    plain, encrypted = fair_vfl_audit.audited(1, None, progress=False, names=["crime"], watched=10)
+    assert plain["labels"] >= 0.99
+    assert encrypted["labels"] <= encrypted["label_majority"] + 0.05
+    assert encrypted["groups"] <= encrypted["group_majority"] + 0.05
+    assert plain["certified"]
+    assert encrypted["objective"] == pytest.approx(plain["objective"], abs=1e-3)
+    assert encrypted["bytes_up"] > plain["bytes_up"]
+
+
+def test_data_sets_are_chosen_by_name() -> None:
+    failed = CliRunner().invoke(app, ["reproduce", "fair-vfl/mlp", "--only", "monks-1"])
+    assert failed.exit_code == 2
+    assert "adult" in failed.output
