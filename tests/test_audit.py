@@ -11,7 +11,7 @@ from columns import FEATURES, LOSS, PARTIES, RIDGE, TABLE, fair
 import fedpact as fp
 from fedpact.privacy import attacks
 
-CUSTOMERS = columns.customers(400, seed=3)
+CUSTOMERS = columns.customers(1500, seed=3)
 MANY = fp.split_columns(CUSTOMERS, FEATURES, active=["bank"])
 
 
