@@ -12,7 +12,7 @@ import fedpact as fp
 from fedpact.privacy import attacks
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
-CUSTOMERS = columns.customers(400, seed=3)
+CUSTOMERS = columns.customers(1500, seed=3)
 MANY = fp.split_columns(CUSTOMERS, FEATURES, active=["bank"])
 
 

