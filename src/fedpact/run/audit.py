@@ -32,7 +32,7 @@ class Leak:
     label_accuracy: labels by the sign attack. group_accuracy: groups by the clustering attack, of the rows of one label: the
         one where it gets more above the majority, since constraints may be about either.
     gradient_label_accuracy: labels by the logistic attack on the party's own first gradient, which no mode hides from it.
-    label_majority, group_majority: what guessing the more frequent one gets right.
+    label_majority, group_majority: what guessing the more frequent one gets right, on the same rows.
     """
 
     label_accuracy: float
@@ -120,8 +120,8 @@ def audit(
     bound = bind_any(problem, parties, seed=seed)
     assert isinstance(bound, BoundColumns)
     prepared = protected(algorithm, privacy).prepared(bound.setting)
-    views, gradients = _replayed(bound, prepared, rounds, seed)
     labels, groups = _truth(problem, parties, group)
+    views, gradients = _replayed(bound, prepared, rounds, seed)
     guess = attacks.sign_attack(views)
     group_accuracy, group_majority = _groups_guessed(views, guess, labels, groups)
     leaks = {}
@@ -175,8 +175,8 @@ def _groups_guessed(
         right = labels[held] == label
         if groups is not None and len(held) > 1 and right.any():
             split = attacks.clustering_attack(views[:, held])
-            accuracy = attacks.agreement_up_to_names(split[right], groups[held[right]])
-            found.append((accuracy, attacks.majority(groups[labels == label])))
+            truth = groups[held[right]]
+            found.append((attacks.agreement_up_to_names(split[right], truth), attacks.majority(truth)))
     return max(found, key=lambda pair: pair[0] - pair[1], default=(None, None))
 
 

@@ -156,7 +156,9 @@ class FairVFL(ColumnAlgorithm[Server]):
             (size for size, active in zip(setting.blocks, setting.active, strict=True) if not active), default=0
         )
         terms = Terms.of(*setting.programs)
-        return dataclasses.replace(self, terms=terms, timing=timing, linear=setting.linear, widest=widest)
+        # `timing` has the clock's seconds by place: compiled programs are kept by method, and no mapping can be looked up
+        told = dataclasses.replace(self, clock=Clock(), terms=terms, timing=timing)
+        return dataclasses.replace(told, linear=setting.linear, widest=widest)
 
     @property
     def known(self) -> Terms:

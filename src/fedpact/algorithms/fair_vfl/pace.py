@@ -23,10 +23,6 @@ class Clock(eqx.Module):
     step: float | Mapping[str, float] = 1.0
     latency: float = 1.0
 
-    def __hash__(self) -> int:  # compiled programs are kept by their method, whose part this is
-        step = frozenset(self.step.items()) if isinstance(self.step, Mapping) else self.step
-        return hash((step, self.latency))
-
     def __check_init__(self) -> None:
         given = self.step.values() if isinstance(self.step, Mapping) else [self.step]
         if not all(_seconds(x) and x > 0 for x in given):
