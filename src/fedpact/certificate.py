@@ -173,7 +173,7 @@ def _block_residual(own: Block, block: jax.Array, message: tuple[jax.Array, jax.
 @jax.jit
 def _exchange_personal(net: Any, models: Any) -> tuple[jax.Array, ...]:
     """Three exchanges: x̄; the objective and Ḡ at x̄; and what that means to every party."""
-    reply, _ = net.exchange(_add_up, models, None)
+    reply, _ = net.exchange(add_up, models, None)
     mean = reply.sum / net.parties
     reply, _ = net.exchange(_slope_at_mean, models, mean)
     h = net.regularizer
@@ -183,7 +183,7 @@ def _exchange_personal(net: Any, models: Any) -> tuple[jax.Array, ...]:
     return objective, *reply.each
 
 
-def _add_up(own: Oracle, model: OwnModel, message: None) -> tuple[OwnModel, Reply]:
+def add_up(own: Oracle, model: OwnModel, message: None) -> tuple[OwnModel, Reply]:
     del own, message
     return model, Reply(sum=model.point)
 
@@ -204,9 +204,16 @@ def _own_residual(own: Oracle, model: OwnModel, message: tuple[jax.Array, jax.Ar
     return model, Reply(each=(jnp.max(jnp.abs(x - onward)), own.personal.distance(x)))
 
 
-def certify_personal(bound: Bound, net: Any, models: Any) -> Certificate:
+def measured(bound: Bound | BoundColumns, net: Any, kept: Any, answer: Answer) -> tuple[Any, ...]:
+    """The exchanges of the certificate, and the numbers that they give. `kept` as in `certify`."""
+    if isinstance(bound, BoundColumns):
+        return _exchange_columns(net, kept, answer)
+    return _exchange_personal(net, kept) if bound.setting.personal else _exchange(net, kept, answer)
+
+
+def _certify_personal(bound: Bound, told: tuple[Any, ...]) -> Certificate:
     """The certificate of the parties' own models, which are their states here."""
-    objective, residuals, distances = (np.asarray(x) for x in _exchange_personal(net, models))
+    objective, residuals, distances = (np.asarray(x) for x in told)
     by_name = [dict(zip(bound.names, map(float, told), strict=True)) for told in (residuals, distances)]
     none = np.zeros(0)
     return Certificate(
@@ -218,15 +225,13 @@ def certify_personal(bound: Bound, net: Any, models: Any) -> Certificate:
 def certify(bound: Bound | BoundColumns, net: Any, kept: Any, answer: Answer) -> Certificate:
     """Measure by exchanges of its own. `kept` are the parties' multipliers (rows), blocks (columns) or own models, as their
     states."""
+    told = list(measured(bound, net, kept, answer))
     if isinstance(bound, Bound) and bound.setting.personal:
-        return certify_personal(bound, net, kept)
+        return _certify_personal(bound, tuple(told))
     if isinstance(bound, BoundColumns):
-        measured = list(_exchange_columns(net, kept, answer))
-        measured[2] += bound.compiled.server.objective.constants[0]
-        measured[6] += jnp.asarray(bound.compiled.server.pooled.constants)
-    else:
-        measured = _exchange(net, kept, answer)
-    stationarity, outside, objective, party_c, party_mu, server_c, pooled_c = (np.asarray(x) for x in measured)
+        told[2] += bound.compiled.server.objective.constants[0]
+        told[6] += jnp.asarray(bound.compiled.server.pooled.constants)
+    stationarity, outside, objective, party_c, party_mu, server_c, pooled_c = (np.asarray(x) for x in told)
     server_mu, pooled_mu = np.asarray(answer.server_multipliers), np.asarray(answer.pooled_multipliers)
     sides: dict[Scope, tuple[Any, ...]] = {
         "party": (bound.names, party_c, party_mu, bound.compiled.party.equality),

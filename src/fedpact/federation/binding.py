@@ -100,7 +100,7 @@ def bind(
     own = None if server is None else as_table(server)
     if own is not None and not own.rows:
         raise ValueError("the server's table holds no rows; give it some, or leave server= out")
-    params = _starting_point(problem, parties, start, checked_seed(seed))
+    params = starting_point(problem, parties, start, checked_seed(seed))
     shape = Shape.of(params)
     compiled = compile_problem(problem, shape, len(parties))
     _no_server_rows(problem, own)
@@ -125,7 +125,7 @@ def bind(
     if owned:
         stacks = (together([owned[i] for i in bucket]) for bucket in order)
         oracles = tuple(dataclasses.replace(o, personal=own) for o, own in zip(oracles, stacks, strict=True))
-    at_server = _server_oracle(problem, compiled.server, own, params, columns, holders[0])
+    at_server = server_oracle(problem, compiled.server, own, params, columns, holders[0])
     oracles = guarded(oracles, [[holders[i].title for i in bucket] for bucket in order], w)
     at_server = guarded_server(at_server, w)
     compiled = dataclasses.replace(compiled, party=oracles[0].program, server=at_server.program)
@@ -136,7 +136,7 @@ def bind(
     return jax.device_put(bound)
 
 
-def _starting_point(problem: Problem, parties: Parties, start: Any, seed: int) -> Any:
+def starting_point(problem: Problem, parties: Parties, start: Any, seed: int) -> Any:
     model = problem.model
     name = parties.names[0]
     params = None if start is None else _numbers(start, "start=")
@@ -184,7 +184,7 @@ def _no_server_rows(problem: Problem, own: Table | None) -> None:
         raise ValueError("the objective is taken on the server's own rows, but fp.solve got no server=table")
 
 
-def _server_oracle(
+def server_oracle(
     problem: Problem, program: Program, own: Table | None, params: Any, shared: tuple[str, ...], party: Holder
 ) -> Oracle:
     weights: Any = np.zeros((0, 1))

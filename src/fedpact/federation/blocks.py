@@ -14,10 +14,10 @@ import numpy as np
 
 from fedpact.federation.binding import Bound, bind
 from fedpact.federation.columns import INPUTS, ColumnParties
-from fedpact.federation.holders import Holder, checked_columns, mean_weights
+from fedpact.federation.holders import Holder, checked_columns, columns_read, mean_weights
 from fedpact.federation.rows import Parties, checked_seed, title
 from fedpact.federation.setting import Setting
-from fedpact.problem.expressions import Expression, Value, value
+from fedpact.problem.expressions import Expression, Mean, Value, value
 from fedpact.problem.models import Model, squared_norm
 from fedpact.problem.oracle import Compiled, Oracle, Shape, compile_problem
 from fedpact.problem.regularizers import FlatRegularizer, Regularizer
@@ -120,8 +120,13 @@ def bind_any(
     return bind_columns(problem, parties, start=start, seed=seed)
 
 
-def bind_columns(problem: Problem, parties: ColumnParties, *, start: Any = None, seed: int = 0) -> BoundColumns:
-    """Check everything that can be wrong between a problem and its data, and turn columns into arrays."""
+def bind_columns(
+    problem: Problem, parties: ColumnParties, *, start: Any = None, seed: int = 0, blind: bool = False
+) -> BoundColumns:
+    """Check everything that can be wrong between a problem and its data, and turn columns into arrays.
+
+    blind: labels and groups are zeros in place of those that others know; nothing is checked on them.
+    """
     if not isinstance(problem, Problem):
         raise TypeError(f"a problem is made by fp.minimize(...), not {type(problem).__name__}")
     if problem.personal is not None:
@@ -140,8 +145,13 @@ def bind_columns(problem: Problem, parties: ColumnParties, *, start: Any = None,
     compiled = compile_problem(stated, shape, 1)
     labels = Holder.of(parties.active[0], parties.labels)
     embedding = {EMBEDDED: embedded}
-    columns = checked_columns(stated, compiled.party, labels, top, embedding)
-    weights: Any = mean_weights(compiled, [labels])[0]
+    weights: Any
+    if blind:
+        columns, _ = columns_read(compiled.party, labels, embedding)
+        weights = np.zeros((sum(isinstance(atom, Mean) for atom, _ in compiled.party.atoms), parties.rows))
+    else:
+        columns = checked_columns(stated, compiled.party, labels, top, embedding)
+        weights = mean_weights(compiled, [labels])[0]
     for atom, _ in compiled.party.atoms:
         if isinstance(atom, Value) and atom.function is not squared_norm:
             raise ValueError(

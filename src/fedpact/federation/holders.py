@@ -267,19 +267,23 @@ def nobody_has(mask: Mask | None, holders: list[Holder]) -> str:
     return ""
 
 
-def mean_weights(compiled: Compiled, holders: list[Holder]) -> list[np.ndarray]:
-    """Each mean's weights on each party's rows: 1/count on the selected ones, the count over all rows where pooled."""
+def mean_weights(compiled: Compiled, holders: list[Holder], totals: tuple[int, ...] | None = None) -> list[np.ndarray]:
+    """Each mean's weights on each party's rows: 1/count on the selected ones, the count over all rows where pooled.
+
+    totals: for each mean, how many rows all parties have, where others than these holders have some.
+    """
     means = [(atom, scope) for atom, scope in compiled.party.atoms if isinstance(atom, Mean)]
     lines: list[list[np.ndarray]] = [[] for _ in holders]
-    for atom, scope in means:
+    for place, (atom, scope) in enumerate(means):
         masks = [selected(atom, holder) for holder in holders]
         counts = [int(mask.sum()) for mask in masks]
         if scope == "pooled":
-            if not sum(counts):
+            total = sum(counts) if totals is None else totals[place]
+            if not total:
                 raise ValueError(
                     f"{atom}: the mask {atom.where} selects no row at any party{nobody_has(atom.where, holders)}"
                 )
-            counts = [sum(counts)] * len(holders)
+            counts = [total] * len(holders)
         for line, mask, count, holder in zip(lines, masks, counts, holders, strict=True):
             if not count:
                 raise ValueError(

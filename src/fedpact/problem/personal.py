@@ -7,7 +7,7 @@ the party's own data, as its rows are.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -41,15 +41,16 @@ class Own(eqx.Module):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Personal:
-    """A set and a pull for every party: lists in the order of the parties, mappings by their names, or one for all.
+    """A set and a pull for every party: lists in the order of the parties, mappings by their names, one for all, or a function
+    of a party's name: in a deployed run each party calls it at home, so that its set can be in a file of its own.
 
     sets: where each party's model must lie: fp.l1_ball(20), fp.l2_ball, fp.linf_ball, fp.box_set, fp.simplex, fp.nonnegative,
         fp.affine, fp.halfspace, fp.everywhere, fp.projection(fn).
     pull: σ_i > 0, the weight of ‖x_i − x̄‖²/2.
     """
 
-    sets: AnySet | Sequence[AnySet] | Mapping[str, AnySet]
-    pull: float | Sequence[float] | Mapping[str, float]
+    sets: AnySet | Sequence[AnySet] | Mapping[str, AnySet] | Callable[[str], AnySet]
+    pull: float | Sequence[float] | Mapping[str, float] | Callable[[str], float]
 
     def __post_init__(self) -> None:
         for place, given in _items(self.sets):
@@ -61,6 +62,8 @@ class Personal:
 
     def by_party(self, names: Sequence[str], params: Any) -> list[Own]:
         """What each of these parties keeps, for parameters of this shape."""
+        if _is_function(self.sets) or _is_function(self.pull):
+            return [self.of_party(name, names, params) for name in names]
         sets, pulls = _dealt("sets", self.sets, names), _dealt("pull", self.pull, names)
         out, flat = [], {}
         for name, region, pull in zip(names, sets, pulls, strict=True):
@@ -71,6 +74,15 @@ class Personal:
             weight: Any = np.asarray(float(pull))
             out.append(Own(flat[id(region)], weight))
         return out
+
+    def of_party(self, name: str, names: Sequence[str], params: Any) -> Own:
+        """What one of these parties keeps; nobody else's set is looked at."""
+        region, pull = (_of_one(given, name, names) for given in (self.sets, self.pull))
+        return Personal({name: region}, {name: pull}).by_party([name], params)[0]
+
+    def like(self, region: AnySet, params: Any) -> Own:
+        """What a party may keep that has this set."""
+        return Personal(region, 1.0).by_party(["any"], params)[0]
 
 
 def kinds(order: tuple[tuple[int, ...], ...], owned: Sequence[Own]) -> tuple[tuple[int, ...], ...]:
@@ -90,7 +102,19 @@ def together(owned: Sequence[Own]) -> Own:
     return jax.tree.map(lambda *leaves: np.stack(leaves), *owned)
 
 
+def _of_one(given: Any, name: str, names: Sequence[str]) -> Any:
+    if _is_function(given):
+        return given(name)
+    return _dealt("sets", given, names)[list(names).index(name)]
+
+
+def _is_function(given: Any) -> bool:
+    return callable(given) and not isinstance(given, ConvexSet | Both)
+
+
 def _items(given: Any) -> list[tuple[str, Any]]:
+    if _is_function(given):
+        return []  # looked at when it is called
     if isinstance(given, Mapping):
         return [(f"that of {name!r}", one) for name, one in given.items()]
     if isinstance(given, list | tuple | np.ndarray):

@@ -78,10 +78,10 @@ class Folder:
         arrays = {f"state{name}": np.asarray(leaf) for name, leaf in named_leaves(states)}
         arrays |= {f"history.{name}": column for name, column in history.items()}
         arrays["owner"] = np.frombuffer(json.dumps({"format": FORMAT, **owner}).encode(), np.uint8)
-        self._write("state.npz", _npz(arrays))
+        self._write("state.npz", npz(arrays))
 
     def save_answer(self, arrays: dict[str, np.ndarray], words: dict[str, Any]) -> None:
-        self._write("answer.npz", _npz(arrays))
+        self._write("answer.npz", npz(arrays))
         self._write("run.json", json.dumps({"format": FORMAT, **words}, indent=2).encode())
 
     def owner(self) -> dict[str, Any]:
@@ -142,12 +142,17 @@ class Folder:
         return arrays
 
     def _write(self, name: str, content: bytes) -> None:
-        beside = self.path / f".{name}.part"
-        with open(beside, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, self.path / name)
+        write(self.path / name, content)
+
+
+def write(file: pathlib.Path, content: bytes) -> None:
+    """Write beside the file and move into place: whoever is interrupted leaves the old one."""
+    beside = file.with_name(f".{file.name}.part")
+    with open(beside, "wb") as opened:
+        opened.write(content)
+        opened.flush()
+        os.fsync(opened.fileno())
+    os.replace(beside, file)
 
 
 def named_leaves(tree: Any) -> list[tuple[str, Any]]:
@@ -155,7 +160,8 @@ def named_leaves(tree: Any) -> list[tuple[str, Any]]:
     return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]]
 
 
-def _npz(arrays: dict[str, np.ndarray]) -> bytes:
+def npz(arrays: dict[str, np.ndarray]) -> bytes:
+    """Named arrays as one file."""
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
     return buffer.getvalue()

@@ -7,18 +7,23 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fedpact import __about__
+from fedpact.federation.columns import ColumnParties, split_columns
 from fedpact.federation.rows import Parties, split_rows
 from fedpact.federation.table import Table, as_table
+from fedpact.problem.fingerprint import digest
+from fedpact.problem.split import SplitModel
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Algorithm
 from fedpact.run.result import Result
 from fedpact.run.solve import solve
 
-OPTIONS = ("tolerance", "max_rounds", "start", "seed", "disclose", "driver")
+OPTIONS = ("tolerance", "max_rounds", "start", "seed", "disclose", "driver", "privacy")
 
 
 class Pact:
-    """`problem`, `parties` and `load` of a pact file, and its `algorithm`, `options` and `server` where it has them."""
+    """`problem`, `parties` and `load` of a pact file, and its `algorithm`, `options` and `server` where it has them; over
+    columns also `active`, the parties with labels and groups (default: the first), and `id`, the column that names rows."""
 
     def __init__(self, path: str | os.PathLike[str]):
         self.path = pathlib.Path(path)
@@ -34,7 +39,9 @@ class Pact:
         unknown = [name for name in self.options if name not in OPTIONS]
         if unknown:
             raise ValueError(f"{self.path}: options has {unknown[0]!r}; it may have {', '.join(OPTIONS)}")
-        self.server: Table | None = None if module.get("server") is None else as_table(module["server"])
+        self._server: Any = module.get("server")
+        self.active = self._active(module.get("active"))
+        self.id: str | None = module.get("id")
 
     def _part(self, module: Mapping[str, Any], name: str, kind: Any, words: str) -> Any:
         if name not in module:
@@ -43,19 +50,49 @@ class Pact:
             raise TypeError(f"{self.path}: `{name}` should be {words}, not a {type(module[name]).__name__}")
         return module[name]
 
-    def tables(self) -> Parties:
-        """Every party's rows, loaded in this process."""
-        loaded = {}
-        for party in self.parties:
-            try:
-                loaded[party] = as_table(self.load(party))
-            except Exception as error:
-                raise ValueError(f"{self.path}: load({party!r}) fails: {type(error).__name__}: {error}") from error
-        return split_rows(loaded)
+    def _active(self, given: Any) -> tuple[str, ...]:
+        """Over columns, who holds labels and groups; where rows are split, nobody is named."""
+        if given is None:
+            return self.parties[:1] if isinstance(self.problem.model, SplitModel) else ()
+        named = [given] if isinstance(given, str) else list(given)
+        unknown = [name for name in named if name not in self.parties]
+        if unknown or not named:
+            raise ValueError(f"{self.path}: active = {given!r} should name some of {', '.join(self.parties)}")
+        return tuple(name for name in self.parties if name in named)
 
-    def run(self, parties: Parties, **options: Any) -> Result:
+    @property
+    def columns(self) -> bool:
+        """Whether the parties hold columns."""
+        return bool(self.active)
+
+    @property
+    def digest(self) -> str:
+        """Of what all sites must agree on: problem, parties, method, options, and the version of fedpact."""
+        agreed = [self.parties, self.active, self.id, self.algorithm, dict(self.options), __about__.VERSION]
+        return digest([digest(self.problem.public), *agreed])
+
+    @property
+    def server(self) -> Table | None:
+        """The server's own rows; where `server` is a function, it is called at the server alone."""
+        given = self._server() if callable(self._server) else self._server
+        return None if given is None else as_table(given)
+
+    def table(self, party: str) -> Table:
+        """A party's rows."""
+        try:
+            return as_table(self.load(party))
+        except Exception as error:
+            raise ValueError(f"{self.path}: load({party!r}) fails: {type(error).__name__}: {error}") from error
+
+    def tables(self) -> Parties | ColumnParties:
+        """Every party's rows or columns, loaded in this process."""
+        loaded = {party: self.table(party) for party in self.parties}
+        return split_columns(loaded, active=self.active, id=self.id) if self.columns else split_rows(loaded)
+
+    def run(self, parties: Parties | ColumnParties, **options: Any) -> Result:
         """Solve in this process; options given here come before the pact's own."""
-        return solve(self.problem, parties, self.algorithm, server=self.server, **{**self.options, **options})
+        server = {} if self.columns else {"server": self.server}
+        return solve(self.problem, parties, self.algorithm, **server, **{**self.options, **options})
 
 
 def _module(path: pathlib.Path) -> Any:

@@ -1,0 +1,300 @@
+"""A party's end of a run: it answers messages from its own rows, keeps its own state, and refuses what was not agreed on.
+
+hello   the pact's digest: the party compares it with its own, asks its policy, and describes its table
+meet    what all described: the party traces the method and makes its functions; or goes on from a state that it saved
+step    one exchange: its state and the message go in, its new state and its reply come out
+keep    write a version of the state to the party's disk, so that a run can be resumed from it
+end     write what the party keeps of the answer: its block of parameters, its own model, its multipliers
+"""
+
+import json
+import os
+import pathlib
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedpact import __about__
+from fedpact.deploy.plans import traced
+from fedpact.deploy.policy import Policy
+from fedpact.engines.local import LocalNetwork
+from fedpact.engines.plan import Plan
+from fedpact.engines.remote import NOTHING, Link, RemoteNetwork
+from fedpact.engines.wire import HEADER, Layout, Refused, pack, unpack
+from fedpact.federation.apart import (
+    Description,
+    OwnRows,
+    bind_columns_described,
+    bind_described,
+    describe_columns,
+    own_block,
+)
+from fedpact.federation.table import Table
+from fedpact.precision import in_double, kept_programs
+from fedpact.run.checkpoint import named_leaves, npz, write
+from fedpact.run.choice import chosen, protected
+from fedpact.run.fingerprint import digest_of_data
+from fedpact.run.pact import Pact
+
+KEPT = 2  # versions of the state on disk: the last, and the one before in case the server did not get to write its own
+
+
+class Site:
+    """One party of a pact.
+
+    pact: the file. party: its name there. folder: where the party's own state is kept; nobody else reads it.
+    policy: a TOML file with the party's conditions (default: none; see fedpact.deploy.policy).
+    """
+
+    def __init__(
+        self,
+        pact: str | os.PathLike[str],
+        party: str,
+        folder: str | os.PathLike[str],
+        policy: str | os.PathLike[str] | None = None,
+    ):
+        self.pact = Pact(pact)
+        if party not in self.pact.parties:
+            raise ValueError(f"{party!r} is not in the pact, whose parties are {', '.join(self.pact.parties)}")
+        self.party = party
+        self.folder = pathlib.Path(folder)
+        self.policy = Policy.read(policy)
+        self.table: Table | None = None
+        self.run: _Run | None = None
+
+    @in_double
+    def answer(self, message: bytes) -> bytes:
+        """The answer to a message; a refusal is one too."""
+        run = ""
+        try:
+            most = None if self.run is None else self.run.most
+            words, arrays = unpack(message, most)
+            run = str(words.get("run", ""))
+            answers: dict[str, Callable[..., bytes]] = {
+                "hello": self._hello, "meet": self._meet, "step": self._step, "keep": self._keep, "end": self._end
+            }  # fmt: skip
+            if words.get("kind") not in answers:
+                raise Refused(f"a message of the kind {words.get('kind')!r} is unknown here")
+            with kept_programs():
+                return answers[words["kind"]](words, arrays)
+        except Refused as error:
+            return self._say(run, refused=str(error))
+        except Exception as error:
+            return self._say(run, refused=f"{type(error).__name__}: {error}")
+
+    def _say(self, run: str, arrays: dict[str, np.ndarray] | None = None, **words: Any) -> bytes:
+        return pack({"run": run, "party": self.party, **words}, arrays)
+
+    # before the first round
+
+    def _hello(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
+        del arrays
+        if words.get("version") != __about__.VERSION:
+            raise Refused(
+                f"it has fedpact {__about__.VERSION}, and the server {words.get('version')}; install the same"
+            )
+        if words.get("digest") != self.pact.digest:
+            raise Refused(
+                f"its pact has the digest {self.pact.digest}, and the server's {words.get('digest')}: problem, parties, method, "
+                "options or a constant that they read differ; send the same file to everybody"
+            )
+        if not re.fullmatch("[0-9a-f]{16}", str(words.get("run"))):
+            raise Refused("the run has no proper name")
+        self.policy.admit(self.pact.digest)
+        self.table = self.pact.table(self.party)
+        if self.pact.columns:
+            told = describe_columns(self.party, self.table, self.party in self.pact.active, self.pact.id)
+            self.policy.admit_means(["the mean over all rows"], (told.rows,))
+        else:
+            own = self._own_rows()
+            told = own.description
+            self.policy.admit_means(own.means(), told.counts)
+        return self._say(words["run"], description=told.as_words())
+
+    def _own_rows(self) -> OwnRows:
+        assert self.table is not None
+        options = self.pact.options
+        return OwnRows.of(
+            self.pact.problem, self.party, self.pact.parties, self.table, options.get("start"), options.get("seed", 0)
+        )
+
+    def _meet(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
+        del arrays
+        if self.table is None:
+            raise Refused("it has not been greeted yet: the first message of a run is a hello")
+        everybody = tuple(Description.read(told) for told in words["descriptions"])
+        if len(everybody) != len(self.pact.parties):
+            raise Refused(f"{len(everybody)} parties are described, and the pact has {len(self.pact.parties)}")
+        self.run = _Run(self, str(words["run"]), everybody, words)
+        version = int(words.get("resume", NOTHING))
+        if version != NOTHING:
+            self.run.load(version)
+        return self._say(self.run.name, plan=self.run.plan.digest)
+
+    # rounds
+
+    def _step(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
+        run = self._same(words)
+        number = words.get("number")
+        if number == run.last and run.said is not None:
+            return run.said  # the message came twice
+        if not isinstance(number, int) or number <= run.last:
+            raise Refused(f"message {number} comes late: {run.last} was answered already")
+        self.policy.admit_round(int(words.get("round", 0)))
+        reply = run.step(words, arrays)
+        run.last, run.said = number, self._say(run.name, reply, number=number)
+        return run.said
+
+    def _keep(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
+        del arrays
+        run = self._same(words)
+        run.save(run.version(words), int(words["as"]))
+        return self._say(run.name)
+
+    def _end(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
+        del arrays
+        run = self._same(words)
+        run.hand_out(run.version(words))
+        return self._say(run.name)
+
+    def _same(self, words: dict[str, Any]) -> "_Run":
+        if self.run is None or self.run.name != words.get("run"):
+            raise Refused("it knows nothing of this run: it was started anew, so resume the run, which greets it again")
+        return self.run
+
+
+class _Run:
+    """What a party knows while a run lasts."""
+
+    def __init__(self, site: Site, name: str, everybody: tuple[Description, ...], words: dict[str, Any]):
+        pact, table = site.pact, site.table
+        assert table is not None
+        self.site, self.name = site, name
+        options = {"start": pact.options.get("start"), "seed": pact.options.get("seed", 0)}
+        if pact.columns:
+            labels = None
+            if site.party in pact.active:
+                labels = Table({c: table[c] for c in table.columns if c in everybody[self.place].labels})
+            bound: Any = bind_columns_described(
+                pact.problem, pact.parties, pact.active, everybody, {site.party: table}, labels, **options
+            )
+            self.own: Any = own_block(bound, site.party)
+        else:
+            told = words.get("server")
+            server = None if told is None else Description.read(told)
+            disclose = bool(words["disclose"])
+            bound = bind_described(pact.problem, pact.parties, everybody, server, disclose=disclose, **options)
+            self.own = site._own_rows().oracle(everybody, disclose)
+        setting = bound.setting
+        algorithm = protected(chosen(pact.algorithm, setting), pact.options.get("privacy")).prepared(setting)
+        active = setting.active or (False,) * len(pact.parties)
+        self.role = "active" if active[self.place] else "passive"
+        link = Link(_nobody, pact.parties, active, name)
+        self.plan: Plan = traced(algorithm, RemoteNetwork(LocalNetwork.of(bound), link), bound)
+        self.bucket = next(at for at, places in enumerate(bound.order) if self.place in places)
+        self.states: dict[int, Any] = {NOTHING: None}
+        self.made_by: dict[int, str] = {}
+        self.steps: dict[str, Any] = {}
+        self.last, self.said = 0, None
+        self.most = HEADER + max(e.message.size for e in self.plan.exchanges.values())
+
+    @property
+    def folder(self) -> pathlib.Path:
+        return self.site.folder / self.name
+
+    @property
+    def place(self) -> int:
+        return self.site.pact.parties.index(self.site.party)
+
+    def version(self, words: dict[str, Any]) -> int:
+        """The version of its own state that a message means."""
+        version = words["versions"][self.role]
+        if version not in self.states:
+            raise Refused(f"it has no version {version} of its state any more")
+        return version
+
+    def step(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run the step that a message names, and put its new state beside the older ones."""
+        name = words.get("exchange")
+        if name not in self.plan:
+            raise Refused(f"no exchange of this run is called {name!r}")
+        exchange = self.plan[name]
+        if exchange.among not in (None, self.role):
+            raise Refused(f"{name!r} is for {exchange.among} parties, and it is {self.role}")
+        exchange.message.check(arrays)
+        if name not in self.steps:
+            self.steps[name] = jax.jit(exchange.step)
+        before = self.states[self.version(words)]
+        state, reply = self.steps[name](self.own, before, exchange.message.as_tree(arrays))
+        found = {
+            leaf.name: np.asarray(x) for leaf, x in zip(exchange.reply.leaves, jax.tree.leaves(reply), strict=True)
+        }
+        exchange.reply.check(found)
+        number, oldest = words["number"], int(words["oldest"])
+        self.states = {v: s for v, s in self.states.items() if v == NOTHING or v >= oldest} | {number: state}
+        self.made_by = {v: by for v, by in self.made_by.items() if v in self.states} | {number: name}
+        return found
+
+    # on the party's own disk
+
+    def save(self, version: int, called: int) -> None:
+        """Write a version under the name by which the server will ask for it, and remember it so."""
+        self.states[called], self.made_by[called] = self.states[version], self.made_by[version]
+        words = {"run": self.name, "made_by": self.made_by[version], "data": self._data()}
+        arrays = {name: np.asarray(leaf) for name, leaf in named_leaves(self.states[version])}
+        told = np.frombuffer(json.dumps(words).encode(), np.uint8)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write(self._file(called), npz({**{f"state{n}": a for n, a in arrays.items()}, "owner": told}))
+        for old in sorted(self.folder.glob("state-*.npz"), key=_number)[:-KEPT]:
+            old.unlink()
+
+    def load(self, version: int) -> None:
+        """Go on from a version that was saved."""
+        file = self._file(version)
+        if not file.exists():
+            raise Refused(f"it has saved no version {version} of its state in its folder; begin a new run")
+        with np.load(file, allow_pickle=False) as saved:
+            arrays = {name: saved[name] for name in saved.files}
+        words = json.loads(arrays.pop("owner").tobytes())
+        if words["data"] != self._data():
+            raise Refused("its rows are not those that the run began with; begin a new run")
+        if words["made_by"] not in self.plan:
+            raise Refused("its saved state belongs to another run; begin a new run")
+        like: Layout = self.plan[words["made_by"]].state
+        names = [n for n, _ in named_leaves(like.specs[self.bucket])]
+        if sorted(f"state{n}" for n in names) != sorted(arrays):
+            raise Refused("its saved state belongs to another method; begin a new run")
+        leaves = [arrays[f"state{n}"] for n in names]
+        state = jax.tree.unflatten(jax.tree.structure(like.specs[self.bucket]), leaves)
+        self.states[version], self.made_by[version] = state, words["made_by"]
+        self.last = version
+
+    def hand_out(self, version: int) -> None:
+        """What the party keeps of the answer, by name; see `fedpact.deploy.party`."""
+        arrays = {name.lstrip(".") or "own": np.asarray(leaf) for name, leaf in named_leaves(self.states[version])}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write(self.folder / "own.npz", npz(arrays))
+
+    def _file(self, version: int) -> pathlib.Path:
+        return self.folder / f"state-{version}.npz"
+
+    def _data(self) -> str:
+        assert self.site.table is not None
+        return digest_of_data({self.site.party: self.site.table}, None)
+
+
+def _number(file: pathlib.Path) -> int:
+    return int(file.stem.partition("-")[2])
+
+
+class _Nobody:
+    """The channel of a party, which asks nobody."""
+
+    def ask(self, message: bytes, parties: Any) -> dict[str, bytes]:
+        raise AssertionError("a party asks nobody")
+
+
+_nobody = _Nobody()

@@ -1,0 +1,72 @@
+"""What a party agrees to, in a file of its own that nobody else can change.
+
+# policy.toml
+digests = ["1f0c…"]         # pacts that may run here; `fedpact wire pact.py` prints a pact's digest (default: any)
+min_rows = 20               # rows behind any mean that the party reveals (default: 1)
+max_rounds = 500            # of one run (default: no limit)
+secure_summation = false    # whether the server may see sums over parties only (default: false)
+"""
+
+import dataclasses
+import os
+import pathlib
+import tomllib
+
+from fedpact.engines.wire import Refused
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """A party's own conditions.
+
+    digests: pacts that may run here (default None: any). min_rows: behind any mean that the party reveals (default 1).
+    max_rounds: of one run (default None: no limit). secure_summation: the server may see sums over parties only; no engine of
+    this version adds up in secret, so where it is demanded the party takes no part (default false).
+    """
+
+    digests: tuple[str, ...] | None = None
+    min_rows: int = 1
+    max_rounds: int | None = None
+    secure_summation: bool = False
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str] | None) -> "Policy":
+        """From a TOML file; what it does not say has its default."""
+        if path is None:
+            return cls()
+        path = pathlib.Path(path)
+        try:
+            told = tomllib.loads(path.read_text())
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                f"there is no policy file {path}; a party that was given one runs nothing without it"
+            ) from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path} is no TOML file: {error}") from None
+        kinds = {"digests": list, "min_rows": int, "max_rounds": int, "secure_summation": bool}
+        for name, given in told.items():
+            if name not in kinds:
+                raise ValueError(f"{path}: {name!r} is no condition; there are {', '.join(kinds)}")
+            if type(given) is not kinds[name] or (kinds[name] is int and given < 1):
+                raise ValueError(
+                    f"{path}: {name} = {given!r} should be a {'positive ' * (kinds[name] is int)}{kinds[name].__name__}"
+                )
+        digests = told.get("digests")
+        return cls(**{**told, "digests": None if digests is None else tuple(map(str, digests))})
+
+    def admit(self, digest: str) -> None:
+        """Refuse a pact that may not run here."""
+        if self.digests is not None and digest not in self.digests:
+            raise Refused(f"its policy allows the pacts {', '.join(self.digests) or 'none'}, and this one is {digest}")
+        if self.secure_summation:
+            raise Refused("its policy demands secure summation, which no engine of this version has")
+
+    def admit_means(self, means: list[str], counts: tuple[int, ...]) -> None:
+        """Refuse where a mean is taken over too few of the party's rows; one over none reveals nothing."""
+        for mean, count in zip(means, counts, strict=True):
+            if 0 < count < self.min_rows:
+                raise Refused(f"{mean} is over {count} of its rows, and its policy demands at least {self.min_rows}")
+
+    def admit_round(self, rounds: int) -> None:
+        if self.max_rounds is not None and rounds > self.max_rounds:
+            raise Refused(f"its policy allows {self.max_rounds} rounds, and this is round {rounds}")

@@ -1,0 +1,175 @@
+"""The server's end of a run: greet the parties, run the method over whatever carries messages, certify, save."""
+
+import dataclasses
+import os
+import secrets
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedpact import __about__
+from fedpact.certificate import add_up
+from fedpact.deploy.plans import traced
+from fedpact.engines.local import LocalNetwork
+from fedpact.engines.remote import NOTHING, Channel, Link, PartyLost, RemoteNetwork
+from fedpact.federation.apart import Description, bind_columns_described, bind_described, described
+from fedpact.federation.binding import Bound
+from fedpact.federation.blocks import BoundColumns
+from fedpact.federation.columns import INPUTS
+from fedpact.federation.rows import checked_seed
+from fedpact.federation.table import Table
+from fedpact.precision import in_double, kept_programs
+from fedpact.problem.split import TOP
+from fedpact.run.checkpoint import Folder
+from fedpact.run.choice import chosen, protected
+from fedpact.run.fingerprint import digest
+from fedpact.run.pact import Pact
+from fedpact.run.progress import ProgressLine
+from fedpact.run.result import Result
+from fedpact.run.running import Found, Running
+
+DISCLOSED = 512  # parties times constraints up to which their curves are recorded without being asked
+
+
+@in_double
+def serve(
+    pact: str | os.PathLike[str],
+    channel: Channel,
+    folder: str | os.PathLike[str],
+    *,
+    resume: bool = False,
+    progress: bool | None = None,
+) -> Result:
+    """Run a pact over parties that a channel reaches.
+
+    folder: the server's own, for its state and the result. resume: go on with the run that it holds (or begin, if none).
+    progress: a live line on stderr (default: on a terminal).
+
+    Over columns, labels and groups are the pact's `server`, or what `load` gives for the first active party on this machine:
+    the server is the label holder's. A party's block, its own model and its own multipliers are written to the party's folder.
+    Raises PartyLost where a party stays away or refuses; what was saved before can be resumed.
+    """
+    stated, home = Pact(pact), Folder(folder)
+    home.check_room()
+    before = home.owner() if resume and home.holds_a_run else None
+    link = Link(channel, stated.parties, _roles(stated), secrets.token_hex(8) if before is None else str(before["run"]))
+    link.number = NOTHING + 1 if before is None else int(before["version_of_states"])
+    try:
+        with kept_programs():
+            return _served(stated, link, home, resume, before, progress)
+    except Exception:
+        if link.failure is not None:  # what a compiled program raises hides what was raised in it
+            raise link.failure from None
+        raise
+
+
+def _served(
+    pact: Pact, link: Link, home: Folder, resume: bool, before: dict[str, Any] | None, progress: bool | None
+) -> Result:
+    told = link.tell({"kind": "hello", "digest": pact.digest, "version": __about__.VERSION})
+    everybody = []
+    for name in pact.parties:
+        try:
+            everybody.append(Description.read(told[name].get("description")))
+        except ValueError as error:
+            raise PartyLost(name, str(error)) from None
+    bound, server = _bound(pact, everybody)
+    setting = bound.setting
+    algorithm = protected(chosen(pact.algorithm, setting), pact.options.get("privacy")).prepared(setting)
+    net = RemoteNetwork(LocalNetwork.of(bound), link)
+    plan = traced(algorithm, net, bound)
+    words: dict[str, Any] = {
+        "kind": "meet",
+        "descriptions": [each.as_words() for each in everybody],
+        "server": None if server is None else server.as_words(),
+        "disclose": _discloses(bound),
+        "resume": NOTHING if before is None else int(before["version_of_states"]),
+    }
+    for name, answer in link.tell(words).items():
+        if answer.get("plan") != plan.digest:
+            raise PartyLost(
+                name, "it traces other messages from the same pact: it needs the same versions of fedpact and JAX"
+            )
+    options = pact.options
+    tolerance, most = float(options.get("tolerance", 1e-4)), int(options.get("max_rounds", 10_000))
+    seed = checked_seed(options.get("seed", 0))
+    run = _Deployed(bound, algorithm, tolerance, seed, "stepwise", net)
+    owner = {
+        "version": __about__.VERSION,
+        "problem": digest(pact.problem.public),
+        "algorithm": digest(algorithm),
+        "data": digest([each.as_words() for each in everybody]),
+        "start": digest(np.asarray(bound.start)),
+        "seed": seed,
+        "disclose": _discloses(bound),
+        "run": link.run,
+    }
+    run.open(home, owner, resume)
+    with ProgressLine(progress) as line:
+        status = run.go(most, line, None)
+    result = run.result(pact.problem, status)
+    link.tell({"kind": "end", "versions": link.versions(int(run.kept.version))})
+    return result
+
+
+def _roles(pact: Pact) -> tuple[bool, ...]:
+    return tuple(name in pact.active for name in pact.parties)
+
+
+def _bound(pact: Pact, everybody: list[Description]) -> tuple[Bound | BoundColumns, Description | None]:
+    """The problem as the server knows it, and what it tells about its own table."""
+    options = {"start": pact.options.get("start"), "seed": checked_seed(pact.options.get("seed", 0))}
+    if pact.columns:
+        table = pact.server or pact.table(pact.active[0])
+        labels = Table({name: table[name] for name in table.columns if name not in (INPUTS, pact.id)})
+        bound: Any = bind_columns_described(pact.problem, pact.parties, pact.active, everybody, {}, labels, **options)
+        return bound, None
+    server = pact.server
+    constraints = sum(c.scope == "party" for c in pact.problem.constraints)
+    small = len(pact.parties) * max(1, constraints) <= DISCLOSED
+    disclose = pact.options.get("disclose")
+    bound = bind_described(
+        pact.problem, pact.parties, everybody, server, disclose=small if disclose is None else disclose, **options
+    )
+    return bound, None if server is None else described(server, tuple(bound.server.rows))
+
+
+def _discloses(bound: Bound | BoundColumns) -> bool:
+    return isinstance(bound, Bound) and bound.oracles[0].discloses
+
+
+@dataclasses.dataclass
+class _Deployed(Running):
+    """A run whose parties' states are elsewhere."""
+
+    net: RemoteNetwork
+
+    def advance(self, most: int) -> None:
+        self.net.link.oldest, self.net.link.rounds = int(self.parties.version), self.rounds + 1
+        super().advance(most)
+
+    def save_state(self) -> None:
+        """First the parties, then the server: a version that the server knows is on every party's disk."""
+        version = int(self.parties.version)
+        try:
+            self.net.link.tell({"kind": "keep", "versions": self.net.link.versions(version), "as": version})
+        except PartyLost:
+            return  # what was saved before is whole
+        self.owner["version_of_states"] = version
+        super().save_state()
+
+    def found(self) -> Found:
+        """What the server may know of the answer: blocks and personal models are with their parties."""
+        w, bound = np.asarray(self.answer.w), self.bound
+        if isinstance(bound, BoundColumns):
+            return Found(w, {TOP: bound.shape.unravel(w)} if bound.shape.size else {})
+        if bound.setting.personal:
+            w = np.asarray(_mean(self.net, self.kept))
+        return Found(w, jax.tree.map(np.asarray, bound.shape.unravel(w)))
+
+
+@jax.jit
+def _mean(net: RemoteNetwork, models: Any) -> jax.Array:
+    reply, _ = net.exchange(add_up, models, None)
+    return reply.sum / net.parties

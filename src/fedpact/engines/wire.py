@@ -1,0 +1,150 @@
+"""What a message looks like on its way: named arrays and a few words, in a format that executes nothing when it is read.
+
+A message is a safetensors file in memory. Its arrays are the leaves of a tree that both ends know by heart, since both have
+traced the same method, so names, shapes, dtypes and size are checked before anything is made of it.
+"""
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+WORDS = "fedpact"  # the key of the words in a file's metadata
+HEADER = 1 << 20  # bytes that names, shapes and words may take
+
+
+class Refused(Exception):
+    """A message that is not what was agreed on; the text says what is wrong with it."""
+
+
+def pack(words: dict[str, Any], arrays: dict[str, np.ndarray] | None = None) -> bytes:
+    """A message as it is sent."""
+    from safetensors.numpy import save
+
+    plain = {name: np.asarray(array, order="C") for name, array in (arrays or {}).items()}
+    return save(plain, metadata={WORDS: json.dumps(words)})
+
+
+def unpack(message: bytes, most: int | None = None) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The words and the arrays of a message of at most `most` bytes (default: any number)."""
+    from safetensors.numpy import load
+
+    if not isinstance(message, bytes):
+        raise Refused(f"a message is bytes, not {type(message).__name__}")
+    if most is not None and len(message) > most:
+        raise Refused(f"the message has {len(message)} bytes, more than the {most} that were agreed on")
+    try:
+        length = int.from_bytes(message[:8], "little")
+        if not 2 <= length <= min(HEADER, len(message) - 8):
+            raise ValueError("its header does not fit")
+        words = json.loads(json.loads(message[8 : 8 + length])["__metadata__"][WORDS])
+        arrays = load(message)
+    except Exception as error:  # damaged bytes raise whatever they happen to ask for
+        raise Refused(f"the message cannot be read: {type(error).__name__}: {error}") from None
+    if not isinstance(words, dict):
+        raise Refused("the message's words are no mapping")
+    return words, arrays
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """One array of a message."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """The arrays of a message: a tree of them for programs, by name on the wire, side by side as bytes between the two."""
+
+    leaves: tuple[Leaf, ...]
+    tree: Any
+
+    @classmethod
+    def of(cls, tree: Any) -> "Layout":
+        found, structure = jax.tree_util.tree_flatten_with_path(tree)
+        leaves = (Leaf(jax.tree_util.keystr(path) or "message", leaf.shape, str(leaf.dtype)) for path, leaf in found)
+        return cls(tuple(leaves), structure)
+
+    @property
+    def size(self) -> int:
+        """In bytes, without names and words."""
+        return sum(leaf.size for leaf in self.leaves)
+
+    @property
+    def specs(self) -> Any:
+        """The tree of shapes and dtypes."""
+        return jax.tree.unflatten(self.tree, [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in self.leaves])
+
+    def check(self, arrays: dict[str, np.ndarray]) -> None:
+        """Refuse what is not exactly this."""
+        wanted = {leaf.name: leaf for leaf in self.leaves}
+        odd = sorted(wanted.keys() ^ arrays.keys())
+        if odd:
+            raise Refused(f"{odd[0]!r} is {'missing' if odd[0] in wanted else 'in it, which nobody asked for'}")
+        for name, leaf in wanted.items():
+            array = arrays[name]
+            if array.shape != leaf.shape or str(array.dtype) != leaf.dtype:
+                raise Refused(f"{name!r} is {array.dtype}{list(array.shape)}, not {leaf}")
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise Refused(f"{name!r} holds NaN or infinite numbers")
+
+    def as_tree(self, arrays: dict[str, np.ndarray]) -> Any:
+        return jax.tree.unflatten(self.tree, [arrays[leaf.name] for leaf in self.leaves])
+
+    # Callbacks run in a thread of their own, where JAX would make float32 of numbers: they travel as bytes.
+
+    def flattened(self, tree: Any) -> jax.Array:
+        """In a traced program: all arrays as one vector of bytes."""
+        parts = [_as_bytes(jnp.asarray(leaf)) for leaf in jax.tree.leaves(tree)]
+        return jnp.concatenate(parts) if parts else jnp.zeros(0, jnp.uint8)
+
+    def restored(self, raw: jax.Array) -> Any:
+        """In a traced program: the tree again."""
+        out, start = [], 0
+        for leaf in self.leaves:
+            out.append(_from_bytes(raw[start : start + leaf.size], leaf))
+            start += leaf.size
+        return jax.tree.unflatten(self.tree, out)
+
+    def by_name(self, raw: np.ndarray) -> dict[str, np.ndarray]:
+        """Outside of programs: the arrays by name."""
+        out, start = {}, 0
+        for leaf in self.leaves:
+            part = np.ascontiguousarray(raw[start : start + leaf.size])
+            out[leaf.name] = part.view(leaf.dtype).reshape(leaf.shape)
+            start += leaf.size
+        return out
+
+    def raw(self, arrays: dict[str, np.ndarray]) -> np.ndarray:
+        """Outside of programs: all arrays as one vector of bytes."""
+        parts = [np.frombuffer(np.asarray(arrays[leaf.name], order="C").tobytes(), np.uint8) for leaf in self.leaves]
+        return np.concatenate(parts) if parts else np.zeros(0, np.uint8)
+
+
+def _as_bytes(x: jax.Array) -> jax.Array:
+    plain = x.astype(jnp.uint8) if x.dtype == jnp.bool_ else x
+    return lax.bitcast_convert_type(plain, jnp.uint8).reshape(-1)
+
+
+def _from_bytes(raw: jax.Array, leaf: Leaf) -> jax.Array:
+    dtype = jnp.dtype(leaf.dtype)
+    if dtype == jnp.bool_:
+        return raw.reshape(leaf.shape).astype(jnp.bool_)
+    inner = (dtype.itemsize,) if dtype.itemsize > 1 else ()
+    return lax.bitcast_convert_type(raw.reshape(*leaf.shape, *inner), dtype)
