@@ -19,6 +19,7 @@ ROOMS = [
     "certificate",
     "report",
     "run",
+    "deploy",
     "datasets",
 ]
 INSIDE = [*ROOMS, "postprocess"]

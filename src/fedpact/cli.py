@@ -149,6 +149,35 @@ def reproduce(
 
 
 @app.command()
+def wire(
+    pact: Annotated[
+        pathlib.Path, typer.Argument(help="The pact: a Python file with problem, parties and load(party).")
+    ],
+) -> None:
+    """List every message of a pact's run before it is run: what it holds, its bytes, and who gets it.
+
+    Loads every party's table here to see its columns, traces the method, solves nothing. Bytes are of one party and one
+    message, without its header. The digest is what a party's policy may allow.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedpact.deploy import wire as wires
+    from fedpact.run.pact import Pact
+
+    try:
+        told = wires.wire(Pact(pact))
+    except (OSError, TypeError, ValueError) as error:
+        typer.echo(f"fedpact: {error}", err=True)
+        raise typer.Exit(1) from None
+    typer.echo(f"{told.method} over {', '.join(told.parties)}; the pact's digest is {told.digest}")
+    table = Table("when", "step", "asks", "bytes down", "down", "bytes up", "up")
+    for row in told.rows():
+        table.add_row(*row)
+    Console().print(table)
+
+
+@app.command()
 def version() -> None:
     """Print the version."""
     from fedpact.__about__ import VERSION

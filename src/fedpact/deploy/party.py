@@ -22,7 +22,7 @@ from fedpact.deploy.plans import traced
 from fedpact.deploy.policy import Policy
 from fedpact.engines.local import LocalNetwork
 from fedpact.engines.plan import Plan
-from fedpact.engines.remote import NOTHING, Link, RemoteNetwork
+from fedpact.engines.remote import NOTHING, Link, Nobody, RemoteNetwork
 from fedpact.engines.wire import HEADER, Layout, Refused, pack, unpack
 from fedpact.federation.apart import (
     Description,
@@ -192,7 +192,7 @@ class _Run:
         algorithm = protected(chosen(pact.algorithm, setting), pact.options.get("privacy")).prepared(setting)
         active = setting.active or (False,) * len(pact.parties)
         self.role = "active" if active[self.place] else "passive"
-        link = Link(_nobody, pact.parties, active, name)
+        link = Link(Nobody(), pact.parties, active, name)
         self.plan: Plan = traced(algorithm, RemoteNetwork(LocalNetwork.of(bound), link), bound)
         self.bucket = next(at for at, places in enumerate(bound.order) if self.place in places)
         self.states: dict[int, Any] = {NOTHING: None}
@@ -288,13 +288,3 @@ class _Run:
 
 def _number(file: pathlib.Path) -> int:
     return int(file.stem.partition("-")[2])
-
-
-class _Nobody:
-    """The channel of a party, which asks nobody."""
-
-    def ask(self, message: bytes, parties: Any) -> dict[str, bytes]:
-        raise AssertionError("a party asks nobody")
-
-
-_nobody = _Nobody()

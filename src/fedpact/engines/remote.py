@@ -44,6 +44,13 @@ class Channel(Protocol):
         ...
 
 
+class Nobody:
+    """The channel of whoever traces a run and asks nobody."""
+
+    def ask(self, message: bytes, parties: Sequence[str]) -> dict[str, bytes]:
+        raise PartyLost(parties[0], f"nobody is there to get a message of {len(message)} bytes")
+
+
 class Elsewhere(eqx.Module):
     """States that are with their parties: which version is meant, and what they look like."""
 

@@ -1,0 +1,87 @@
+"""Pacts for every method, as files: small problems whose runs over parties elsewhere are compared with those in one process."""
+
+import pathlib
+
+ROWS = """
+import numpy as np
+import fedpact as fp
+
+parties = ["north", "south", "west"]
+loss = fp.logistic_loss(fp.linear(bias=True))
+
+
+def load(party):
+    data = fp.datasets.breast_cancer()[:180]
+    data = fp.Table(x=data["x"][:, :4], y=data["y"])
+    return fp.split_rows(data, parties=parties, seed=7)[party]
+
+
+limited = fp.minimize(fp.mean(loss), [(fp.mean(loss, where=fp.col("y") == 1) <= 0.3).named("missed")], fp.l2(1e-2))
+pooled = fp.minimize(fp.mean(loss), [(fp.mean(loss, where=fp.col("y") == 1).pooled() <= 0.2).named("missed")], fp.l2(1e-2))
+free = fp.minimize(fp.mean(loss), regularizer=fp.l2(1e-2))
+"""
+COLUMNS = """
+import numpy as np
+import fedpact as fp
+
+parties = ["bank", "shop", "web"]
+active = ["bank"]
+model = fp.split_model(bottom=lambda width: fp.linear(bias=False))
+loss = fp.logistic_loss(model, labels=(-1, 1))
+FEATURES = {"bank": [0], "shop": [1, 2], "web": [3, 4, 5]}
+
+
+def load(party):
+    rng = np.random.default_rng(5)
+    sex = rng.integers(0, 2, 80)
+    x = rng.normal(size=(80, 6)) + 0.6 * sex[:, None]
+    y = np.where(x @ np.array([1.0, -0.5, 0.8, 0.3, 0.6, 0.1]) + rng.normal(size=80) > 1.3, 1, -1)
+    labels = {"y": y, "sex": sex} if party in active else {}
+    return fp.Table(x=x[:, FEATURES[party]], **labels)
+
+
+gap = fp.equal_opportunity_gap(loss, group="sex")
+fair = fp.minimize(fp.mean(loss), [(gap <= 0.02).named("gap")], fp.l2(0.01))
+limited = fp.minimize(fp.value(fp.squared_norm), [(fp.mean(loss) <= 0.5).named("cost")])
+"""
+PERSONAL = (
+    ROWS
+    + """
+own = {"north": fp.l1_ball(0.5), "south": fp.l2_ball(0.7), "west": fp.box_set(-0.4, 0.4)}
+problem = fp.minimize(fp.mean(loss), personal=fp.Personal(own.__getitem__, [0.1, 0.2, 0.3]))
+"""
+)
+TIGHT = "options = {'tolerance': 1e-6, 'max_rounds': 3000}\n"
+
+
+def _some(rounds: int) -> str:
+    return f"options = {{'tolerance': 1e-9, 'max_rounds': {rounds}, 'seed': 3}}\n"
+
+
+PACTS = {
+    "InteriorPoint": f"{ROWS}problem = limited\nalgorithm = fp.InteriorPoint()\n{TIGHT}",
+    "InteriorPoint pooled": f"{ROWS}problem = pooled\nalgorithm = fp.InteriorPoint()\n{TIGHT}",
+    "ProxAL Newton": f"{ROWS}problem = limited\nalgorithm = fp.ProxAL(fp.Newton())\n{TIGHT}",
+    "ProxAL LBFGS": f"{ROWS}problem = pooled\nalgorithm = fp.ProxAL(fp.LBFGS())\n{TIGHT}",
+    "ProxAL ADMM": f"{ROWS}problem = limited\nalgorithm = fp.ProxAL(fp.ADMM())\n{TIGHT}",
+    "CentralProxAL": f"{ROWS}problem = limited\nalgorithm = fp.CentralProxAL()\n{TIGHT}",
+    "SSCA rows": f"{ROWS}problem = pooled\nalgorithm = fp.SSCA(batch=10)\n{_some(12)}",
+    "SSCA columns": f"{COLUMNS}problem = limited\nalgorithm = fp.SSCA(batch=20)\n{_some(12)}",
+    "FedSGD": f"{ROWS}problem = free\nalgorithm = fp.FedSGD(batch=10, step=0.1)\n{_some(12)}",
+    "FedSGD columns": f"{COLUMNS}problem = fp.minimize(fp.mean(loss))\nalgorithm = fp.FedSGD(batch=20, step=0.1)\n{_some(12)}",
+    "FedAvg": f"{ROWS}problem = free\nalgorithm = fp.FedAvg(batch=10, local_steps=3, step=0.1)\n{_some(12)}",
+    "FairVFL": f"{COLUMNS}problem = fair\nalgorithm = fp.FairVFL()\n{TIGHT}",
+    "FairVFL as printed": f"{COLUMNS}problem = fair\nalgorithm = fp.FairVFL.as_printed()\n{_some(12)}",
+    "FedBCD": f"{COLUMNS}problem = fp.minimize(fp.mean(loss), regularizer=fp.l2(0.01))\nalgorithm = fp.FedBCD()\n{_some(12)}",
+    "PCFedAvg": f"{PERSONAL}algorithm = fp.PCFedAvg(0.05, 3, 10.0, 10)\n{_some(12)}",
+    "PersonalProjected": f"{PERSONAL}algorithm = fp.PersonalProjected()\n{TIGHT}",
+    "FedProx": f"{PERSONAL}algorithm = fp.FedProx(batch=10, local_steps=3, step=0.1, mu=0.1)\n{_some(12)}",
+    "SCAFFOLD": f"{PERSONAL}algorithm = fp.SCAFFOLD(batch=10, local_steps=3, step=0.1, participation=0.67)\n{_some(12)}",
+}
+
+
+def written(folder: pathlib.Path, name: str) -> pathlib.Path:
+    """The pact as a file."""
+    file = folder / f"{name.replace(' ', '_').lower()}.py"
+    file.write_text(PACTS[name])
+    return file

@@ -1,0 +1,390 @@
+"""Runs over parties elsewhere, through the very bytes that an engine carries: the same answers, and what is refused."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import pacts
+import pytest
+
+import fedpact as fp
+from fedpact.deploy.party import Site
+from fedpact.deploy.server import serve
+from fedpact.deploy.wire import wire
+from fedpact.engines.remote import PartyLost
+from fedpact.engines.wire import HEADER, pack, unpack
+from fedpact.run.pact import Pact
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+
+@dataclasses.dataclass
+class Loopback:
+    """Parties as objects; `meddle` may change an answer, or kill somebody."""
+
+    sites: dict[str, Site]
+    meddle: Callable[[int, str, bytes, bytes], bytes] = lambda number, party, message, answer: answer
+    asked: int = 0
+
+    @classmethod
+    def of(cls, pact: pathlib.Path, folder: pathlib.Path, **more: Any) -> "Loopback":
+        return cls({party: Site(pact, party, folder / party) for party in Pact(pact).parties}, **more)
+
+    def ask(self, message: bytes, parties: Sequence[str]) -> dict[str, bytes]:
+        self.asked += 1
+        return {p: self.meddle(self.asked, p, message, self.sites[p].answer(message)) for p in parties}
+
+
+def own(folder: pathlib.Path, party: str) -> np.ndarray:
+    """What a party kept of the answer: its block, or its own model."""
+    (file,) = (folder / party).glob("*/own.npz")
+    with np.load(file) as saved:
+        return saved["own"] if "own" in saved else saved["point"]
+
+
+def assert_same(folder: pathlib.Path, deployed: fp.Result, local: fp.Result) -> None:
+    """The same run; what is a party's own is on the party's disk and nowhere else."""
+    assert (deployed.status, deployed.rounds, deployed.exchanges) == (local.status, local.rounds, local.exchanges)
+    assert (deployed.bytes_up, deployed.bytes_down) == (local.bytes_up, local.bytes_down)
+    assert deployed.objective == pytest.approx(local.objective, abs=1e-10)
+    by_party = isinstance(local.params, dict) and set(local.parties) <= set(local.params)
+    if not by_party:
+        for mine, theirs in zip(jax.tree.leaves(deployed.params), jax.tree.leaves(local.params), strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-10)
+        return
+    for party in local.parties:
+        assert not isinstance(deployed.params, dict) or party not in deployed.params
+        flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(local.params[party])])
+        np.testing.assert_allclose(own(folder, party), flat, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", pacts.PACTS)
+def test_every_method_gives_the_same_elsewhere(name: str, tmp_path: pathlib.Path) -> None:
+    pact = pacts.written(tmp_path, name)
+    deployed = serve(pact, Loopback.of(pact, tmp_path), tmp_path / "server")
+    stated = Pact(pact)
+    assert_same(tmp_path, deployed, stated.run(stated.tables()))
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, fp.Result]:
+    """A pact whose rounds compile fast, and its run in one process."""
+    pact = pacts.written(tmp_path_factory.mktemp("pact"), "FedAvg")
+    return pact, Pact(pact).run(Pact(pact).tables())
+
+
+# faults
+
+
+@pytest.mark.parametrize("victim", ["north", "server"])
+def test_whoever_is_killed_and_restarted_ends_where_the_undisturbed_run_ends(
+    victim: str, quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pact, undisturbed = quick
+    monkeypatch.setattr("fedpact.run.running.SAVE_SECONDS", 0.0)
+    channel = Loopback.of(pact, tmp_path)
+
+    def kill(number: int, party: str, message: bytes, answer: bytes) -> bytes:
+        if number == 17 and party == "north":
+            if victim == "server":
+                raise ConnectionError("the server is gone")
+            channel.sites["north"] = Site(pact, "north", tmp_path / "north")
+            return channel.sites["north"].answer(message)
+        return answer
+
+    channel.meddle = kill
+    with pytest.raises((PartyLost, ConnectionError), match=r"started anew|is gone"):
+        serve(pact, channel, tmp_path / "server")
+    with pytest.raises(ValueError, match="resume=True"):
+        serve(pact, Loopback.of(pact, tmp_path), tmp_path / "server")
+    resumed = serve(pact, Loopback.of(pact, tmp_path), tmp_path / "server", resume=True)
+    assert resumed.rounds == undisturbed.rounds
+    np.testing.assert_allclose(resumed.params["w"], undisturbed.params["w"], rtol=0, atol=1e-10)
+
+
+def test_a_message_that_comes_twice_gets_the_same_answer_and_a_late_one_none(
+    quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path
+) -> None:
+    pact, undisturbed = quick
+    channel, first = Loopback.of(pact, tmp_path), []
+
+    def again(number: int, party: str, message: bytes, answer: bytes) -> bytes:
+        if unpack(message)[0]["kind"] == "step":
+            assert channel.sites[party].answer(message) == answer
+            first.append(message)
+            if len(first) == 12:
+                assert "comes late" in unpack(channel.sites[party].answer(first[0]))[0]["refused"]
+        return answer
+
+    channel.meddle = again
+    result = serve(pact, channel, tmp_path / "server")
+    np.testing.assert_array_equal(result.params["w"], undisturbed.params["w"])
+
+
+def test_rows_that_changed_are_not_resumed(
+    quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pact, _ = quick
+    serve(pact, Loopback.of(pact, tmp_path), tmp_path / "server")
+    channel = Loopback.of(pact, tmp_path)
+    load = channel.sites["south"].pact.load
+    channel.sites["south"].pact.load = lambda party: load(party).with_columns(x=load(party)["x"] + 1.0)
+    with pytest.raises(PartyLost, match="'south': it refuses: its rows are not those"):
+        serve(pact, channel, tmp_path / "server", resume=True)
+
+
+# the door
+
+
+def changed(answer: bytes, change: Callable[[dict[str, Any], dict[str, np.ndarray]], None]) -> bytes:
+    words, arrays = unpack(answer)
+    arrays = {name: array.copy() for name, array in arrays.items()}
+    change(words, arrays)
+    return pack(words, arrays)
+
+
+def spoil(words: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    next(iter(arrays.values()))[...] = np.nan
+
+
+def shorten(words: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    name = max(arrays, key=lambda n: arrays[n].size)
+    arrays[name] = arrays[name][:-1]
+
+
+def halve(words: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    name = max(arrays, key=lambda n: arrays[n].size)
+    arrays[name] = arrays[name].astype(np.float32)
+
+
+def add(words: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    arrays["more"] = np.zeros(3)
+
+
+def drop(words: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    arrays.pop(next(iter(arrays)))
+
+
+def pretend(words: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    words["party"] = "north"
+
+
+def delay(words: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    words["number"] -= 1
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (spoil, "NaN or infinite"),
+        (shorten, r"float64\[\d+\], not float64\[\d+\]"),
+        (halve, "float32"),
+        (add, "'more' is in it, which nobody asked for"),
+        (drop, "is missing"),
+        (pretend, "another party"),
+        (delay, "it answers message"),
+    ],
+)
+def test_replies_are_checked_at_the_servers_door(
+    change: Any, told: str, quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path
+) -> None:
+    pact, _ = quick
+
+    def meddle(number: int, party: str, message: bytes, answer: bytes) -> bytes:
+        return changed(answer, change) if party == "west" and number == 5 else answer
+
+    with pytest.raises(PartyLost, match=told) as caught:
+        serve(pact, Loopback.of(pact, tmp_path, meddle=meddle), tmp_path / "server")
+    assert caught.value.party == "west"
+
+
+@pytest.mark.parametrize("junk", [b"", b"junk", b"\xff" * 100, (1 << 40).to_bytes(8, "little") + b"{}"])
+def test_bytes_that_are_no_message_are_refused_on_both_sides(
+    junk: bytes, quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path
+) -> None:
+    pact, _ = quick
+    site = Site(pact, "north", tmp_path / "alone")
+    assert "cannot be read" in unpack(site.answer(junk))[0]["refused"]
+    channel = Loopback.of(pact, tmp_path, meddle=lambda n, party, m, answer: junk if party == "south" else answer)
+    with pytest.raises(PartyLost, match="party 'south': the message cannot be read"):
+        serve(pact, channel, tmp_path / "server")
+
+
+def test_a_party_refuses_what_was_not_agreed_on(
+    quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path
+) -> None:
+    pact, _ = quick
+    channel = Loopback.of(pact, tmp_path)
+    steps: list[bytes] = []
+
+    def listen(number: int, party: str, message: bytes, answer: bytes) -> bytes:
+        if unpack(message)[0]["kind"] == "step":
+            steps.append(message)
+        return answer
+
+    channel.meddle = listen
+    serve(pact, channel, tmp_path / "server")
+    site = channel.sites["north"]
+    words, arrays = unpack(steps[-1])
+    later = {**words, "number": words["number"] + 1}
+
+    def refused(words: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
+        return unpack(site.answer(pack(words, arrays)))[0]["refused"]
+
+    name = max(arrays, key=lambda n: arrays[n].size)
+    assert "holds NaN" in refused(later, {**arrays, name: np.full_like(arrays[name], np.nan)})
+    assert "not float64" in refused(later, {**arrays, name: arrays[name][:-1]})
+    assert "no exchange of this run" in refused({**later, "exchange": "os.system"}, arrays)
+    assert "knows nothing of this run" in refused({**later, "run": "0" * 16}, arrays)
+    assert "has no version" in refused({**later, "versions": {"active": 999, "passive": 999}}, arrays)
+    assert "unknown here" in refused({**later, "kind": "shell"}, arrays)
+    assert "more than the" in unpack(site.answer(b"\0" * (2 * HEADER + (1 << 20))))[0]["refused"]
+
+
+def test_only_parties_of_the_pact_have_a_site_and_are_heard(
+    quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path
+) -> None:
+    pact, _ = quick
+    with pytest.raises(ValueError, match="'east' is not in the pact, whose parties are north, south, west"):
+        Site(pact, "east", tmp_path)
+
+    class Crowd(Loopback):
+        def ask(self, message: bytes, parties: Sequence[str]) -> dict[str, bytes]:
+            return {**super().ask(message, parties), "east": b""}
+
+    crowd = Crowd(Loopback.of(pact, tmp_path).sites)
+    with pytest.raises(PartyLost, match="party 'east': it answered though nobody asked it"):
+        serve(pact, crowd, tmp_path / "server")
+
+
+# what a party agrees to
+
+
+def with_policy(pact: pathlib.Path, folder: pathlib.Path, text: str) -> Loopback:
+    policy = folder / "policy.toml"
+    policy.write_text(text)
+    channel = Loopback.of(pact, folder)
+    channel.sites["south"] = Site(pact, "south", folder / "south", policy)
+    return channel
+
+
+@pytest.mark.parametrize(
+    ("policy", "told"),
+    [
+        ('digests = ["0123"]', "allows the pacts 0123, and this one is"),
+        ("min_rows = 61", r"is over 60 of its rows, and its policy demands at least 61"),
+        ("max_rounds = 5", "allows 5 rounds, and this is round 6"),
+        ("secure_summation = true", "demands secure summation"),
+    ],
+)
+def test_a_policy_is_the_partys(
+    policy: str, told: str, quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path
+) -> None:
+    pact, _ = quick
+    with pytest.raises(PartyLost, match=told) as caught:
+        serve(pact, with_policy(pact, tmp_path, policy), tmp_path / "server")
+    assert caught.value.party == "south"
+
+
+def test_a_policy_that_allows_a_pact(quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path) -> None:
+    pact, undisturbed = quick
+    allowed = f'digests = ["{Pact(pact).digest}"]\nmin_rows = 60\nmax_rounds = 12\n'
+    result = serve(pact, with_policy(pact, tmp_path, allowed), tmp_path / "server")
+    np.testing.assert_array_equal(result.params["w"], undisturbed.params["w"])
+
+
+@pytest.mark.parametrize(
+    ("policy", "told"),
+    [
+        ("min_rows = 0", "min_rows = 0 should be a positive whole number"),
+        ("rows = 3", "'rows' is no condition; there are digests, min_rows"),
+        ("min_rows = [", "is no TOML file"),
+        ("secure_summation = 1", "should be a bool"),
+    ],
+)
+def test_a_policy_that_cannot_be_read_lets_nothing_run(
+    policy: str, told: str, quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path
+) -> None:
+    with pytest.raises(ValueError, match=told):
+        with_policy(quick[0], tmp_path, policy)
+    with pytest.raises(FileNotFoundError, match="there is no policy file"):
+        Site(quick[0], "south", tmp_path, tmp_path / "none.toml")
+
+
+def test_another_pact_is_refused(quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path) -> None:
+    pact, _ = quick
+    other = tmp_path / "other.py"
+    other.write_text(pact.read_text().replace("fp.l2(1e-2)", "fp.l2(2e-2)"))
+    channel = Loopback.of(pact, tmp_path)
+    channel.sites["west"] = Site(other, "west", tmp_path / "west")
+    with pytest.raises(PartyLost, match="party 'west': it refuses: its pact has the digest"):
+        serve(pact, channel, tmp_path / "server")
+
+
+# what stays at home
+
+
+def test_sets_of_other_parties_are_never_asked_for(tmp_path: pathlib.Path) -> None:
+    """Each party's set is a function's value at that party; the server never calls it."""
+    pact = pacts.written(tmp_path, "PCFedAvg")
+    seen = "asked = []\n"
+    text = pact.read_text().replace("own.__getitem__", "lambda party: (asked.append(party), own[party])[1]")
+    pact.write_text(seen + text)
+    channel = Loopback.of(pact, tmp_path)
+    asked = {name: site.pact.problem.personal.sets.__globals__["asked"] for name, site in channel.sites.items()}
+    serve(pact, channel, tmp_path / "server")
+    assert all(set(calls) == {name} for name, calls in asked.items())
+
+
+def test_labels_stay_with_active_parties_and_the_server(tmp_path: pathlib.Path) -> None:
+    pact = pacts.written(tmp_path, "FairVFL")
+    channel, hellos = Loopback.of(pact, tmp_path), {}
+
+    def listen(number: int, party: str, message: bytes, answer: bytes) -> bytes:
+        hellos.setdefault(party, unpack(answer)[0])
+        return answer
+
+    channel.meddle = listen
+    serve(pact, channel, tmp_path / "server")
+    assert hellos["bank"]["description"]["labels"] == ["y", "sex"]
+    assert channel.sites["bank"].run is not None
+    for name in ("shop", "web"):
+        site = channel.sites[name]
+        assert site.table is not None and site.run is not None
+        assert hellos[name]["description"]["labels"] == []
+        assert site.table.columns == ("x",)
+        assert site.run.own.labels is None
+
+
+def test_rows_that_do_not_match_over_columns(tmp_path: pathlib.Path) -> None:
+    pact = pacts.written(tmp_path, "FedBCD")
+    channel = Loopback.of(pact, tmp_path)
+    load = channel.sites["web"].pact.load
+    channel.sites["web"].pact.load = lambda party: load(party)[:70]
+    with pytest.raises(ValueError, match="rows do not match: party 'web' holds 70 rows, party 'bank' 80"):
+        serve(pact, channel, tmp_path / "server")
+
+
+def test_columns_that_differ_between_parties(quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path) -> None:
+    pact, _ = quick
+    channel = Loopback.of(pact, tmp_path)
+    load = channel.sites["west"].pact.load
+    channel.sites["west"].pact.load = lambda party: load(party).with_columns(x=load(party)["x"][:, :3])
+    with pytest.raises(ValueError, match=r"column 'x' has float64\[3\] a row at party 'west' and float64\[4\] at party 'north'"):
+        serve(pact, channel, tmp_path / "server")
+
+
+# the wire
+
+
+def test_the_wire_table_tells_the_bytes_that_are_sent(quick: tuple[pathlib.Path, fp.Result]) -> None:
+    pact, result = quick
+    told = wire(Pact(pact))
+    rounds = [e for e in told.exchanges if e.phase == "round"]
+    assert sum(e.message.size for e in rounds) * 3 * result.rounds == result.bytes_down
+    assert sum(e.reply.size for e in rounds) * 3 * result.rounds == result.bytes_up
+    assert told.digest == Pact(pact).digest
+    assert [row[0] for row in told.rows()][0] == "once, before the first round"
