@@ -153,6 +153,7 @@ def wire(
     pact: Annotated[
         pathlib.Path, typer.Argument(help="The pact: a Python file with problem, parties and load(party).")
     ],
+    markdown: Annotated[bool, typer.Option(help="As a table in Markdown.")] = False,
 ) -> None:
     """List every message of a pact's run before it is run: what it holds, its bytes, and who gets it.
 
@@ -171,7 +172,12 @@ def wire(
         typer.echo(f"fedpact: {error}", err=True)
         raise typer.Exit(1) from None
     typer.echo(f"{told.method} over {', '.join(told.parties)}; the pact's digest is {told.digest}")
-    table = Table("when", "step", "asks", "bytes down", "down", "bytes up", "up")
+    titles = ("when", "step", "asks", "bytes down", "down", "bytes up", "up")
+    if markdown:
+        for row in (titles, ["---"] * len(titles), *told.rows()):
+            typer.echo(f"| {' | '.join(row)} |")
+        return
+    table = Table(*titles)
     for row in told.rows():
         table.add_row(*row)
     Console().print(table)
