@@ -48,9 +48,8 @@ class Policy:
             if name not in kinds:
                 raise ValueError(f"{path}: {name!r} is no condition; there are {', '.join(kinds)}")
             if type(given) is not kinds[name] or (kinds[name] is int and given < 1):
-                raise ValueError(
-                    f"{path}: {name} = {given!r} should be a {'positive ' * (kinds[name] is int)}{kinds[name].__name__}"
-                )
+                wanted = "a positive whole number" if kinds[name] is int else f"a {kinds[name].__name__}"
+                raise ValueError(f"{path}: {name} = {given!r} should be {wanted}")
         digests = told.get("digests")
         return cls(**{**told, "digests": None if digests is None else tuple(map(str, digests))})
 

@@ -51,8 +51,13 @@ def _listed(layout: Layout, kinds: dict[str, str]) -> str:
     told: dict[str, list[str]] = {}
     for leaf in layout.leaves:
         start = next((start for start in kinds if leaf.name.startswith(start)), "")
-        told.setdefault(kinds.get(start, ""), []).append(f"{leaf.name.removeprefix(start).lstrip('.') or 'numbers'} {leaf}")
-    return "; ".join(f"{kind}: {', '.join(names)}" if kind else ", ".join(names) for kind, names in told.items()) or "nothing"
+        told.setdefault(kinds.get(start, ""), []).append(
+            f"{leaf.name.removeprefix(start).lstrip('.') or 'numbers'} {leaf}"
+        )
+    return (
+        "; ".join(f"{kind}: {', '.join(names)}" if kind else ", ".join(names) for kind, names in told.items())
+        or "nothing"
+    )
 
 
 @in_double
