@@ -23,6 +23,7 @@ from fedpact.algorithms.schedules import Decay, Growth, Schedule
 from fedpact.algorithms.ssca.method import SSCA
 from fedpact.algorithms.tolerances import Geometric, InverseSquare
 from fedpact.certificate import Certificate, ConstraintReport
+from fedpact.engines.mesh import Mesh
 from fedpact.federation.columns import ColumnParties, split_columns
 from fedpact.federation.rows import Parties, split_rows
 from fedpact.federation.table import Table
@@ -88,6 +89,7 @@ __all__ = [
     "InteriorPoint",
     "InverseSquare",
     "Leak",
+    "Mesh",
     "Model",
     "Newton",
     "PCFedAvg",

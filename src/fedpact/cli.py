@@ -55,18 +55,37 @@ def run(
     resume: Annotated[bool, typer.Option(help="Go on with the run in that folder.")] = False,
     report: Annotated[pathlib.Path | None, typer.Option(help="An HTML file for the report page.")] = None,
     explain: Annotated[bool, typer.Option(help="Say what would be done and what it would cost, and stop.")] = False,
+    mesh: Annotated[bool, typer.Option(help="Spread the parties over this machine's devices.")] = False,
+    hosts: Annotated[
+        str | None,
+        typer.Option(
+            help="Spread the parties over these hosts, the first with a port: one.lan:9000,two.lan. Start this on each."
+        ),
+    ] = None,
+    host: Annotated[
+        int | None, typer.Option(help="Which of --hosts this one is, from 0 (default: by its name).", min=0)
+    ] = None,
 ) -> None:
     """Try a pact in this process: load every party's rows here, solve, print the certificate.
 
     A pact is a Python file that every site has: `problem` (what fp.minimize gives), `parties` (their names), and
     `load(party)`, which gives a party its fp.Table on its own machine; `algorithm`, `options` and `server` if wanted.
+    With --hosts it is started on every host and spreads simulated parties over all of them; the first prints the result.
     Ends with 0 where the result is certified, 3 where it is not, 1 where the pact cannot run.
     """
     import fedpact as fp
+    from fedpact.run.hosts import join_hosts
     from fedpact.run.pact import Pact
 
     given = {"tolerance": tolerance, "max_rounds": max_rounds, "save": save}
+    first = True
     try:
+        if hosts is not None:
+            first = join_hosts(hosts, host)
+        if mesh or hosts is not None:
+            given["engine"] = fp.Mesh()
+        if not first:
+            given["save"], report = None, None
         stated = Pact(pact)
         parties = stated.tables()
         if explain:
@@ -77,7 +96,8 @@ def run(
     except (OSError, TypeError, ValueError) as error:
         typer.echo(f"fedpact: {error}", err=True)
         raise typer.Exit(1) from None
-    typer.echo(str(result))
+    if first:
+        typer.echo(str(result))
     if report is not None:
         typer.echo(f"The report page is {result.report(report).resolve()}")
     if not result.converged:

@@ -39,7 +39,7 @@ class LocalNetwork(eqx.Module):
         given = (None,) * len(self.oracles) if parties is None else parties
         at_each: Any = jax.vmap(step, in_axes=(0, 0, None))
         for oracle, state in zip(self.oracles, given, strict=True):
-            if not _has(oracle, among):
+            if not has_role(oracle, among):
                 states.append(state)
                 continue
             new, reply = at_each(oracle, state, message)
@@ -50,31 +50,20 @@ class LocalNetwork(eqx.Module):
         return merge(replies, self._places(among)), tuple(states)
 
     def count(self, among: Role | None = None) -> int:
-        return sum(oracle.index.shape[0] for oracle in self.oracles if _has(oracle, among))
+        return sum(oracle.index.shape[0] for oracle in self.oracles if has_role(oracle, among))
 
     def _places(self, among: Role | None) -> jax.Array:
         """Where each party stands in the buckets' concatenation, of those asked."""
         if among is None:
             return self.places
-        asked = jnp.concatenate([oracle.index for oracle in self.oracles if _has(oracle, among)])
+        asked = jnp.concatenate([oracle.index for oracle in self.oracles if has_role(oracle, among)])
         return jnp.argsort(asked, stable=True)
 
     def gradients(
         self, numbers: Numbers, parties: PartyStates, message: Any, w: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         given = (None,) * len(self.oracles) if parties is None else parties
-
-        def total(w: jax.Array) -> jax.Array:
-            each = jax.vmap(numbers, in_axes=(0, 0, None, None))
-            first, *others = (
-                each(own, state, message, w).sum(0) for own, state in zip(self.oracles, given, strict=True)
-            )
-            return sum(others, first)
-
-        values, pull = jax.vjp(total, w)
-        if values.size == 1:  # an axis over lines, even of one, keeps XLA from writing the gradient in w's own order
-            return values, pull(jnp.ones_like(values))[0][None]
-        return values, jax.vmap(lambda e: pull(e)[0])(jnp.eye(values.size, dtype=values.dtype))
+        return line_gradients(numbers, self.oracles, given, message, w)
 
     def share(self, tell: Tell, step: Step, parties: PartyStates, message: Any) -> tuple[Reply, PartyStates]:
         first, *others = (part.sum((0, 1)) for part in self.told(tell, parties, message))
@@ -88,6 +77,14 @@ class LocalNetwork(eqx.Module):
     def when(self, predicate: jax.Array, branch: Callable[..., Any], *operands: Any) -> Any:
         return lax.cond(predicate, lambda *given: branch(self, *given), lambda *kept: kept, *operands)
 
+    def collected(self, states: Any) -> Any:
+        """States as numpy arrays."""
+        return jax.tree.map(np.asarray, states)
+
+    def placed(self, states: Any) -> Any:
+        """States of all parties, by bucket, handed to those who hold them: here they are."""
+        return states
+
     def scattered(self, per_party: Any) -> PartyStates:
         """Arrays with a leading party axis, handed to their parties: the inverse of a reply's `each`."""
         there = jnp.argsort(self.places)
@@ -99,8 +96,25 @@ class LocalNetwork(eqx.Module):
         return tuple(states)
 
 
-def _has(own: Oracle | Block, role: Role | None) -> bool:
+def has_role(own: Oracle | Block, role: Role | None) -> bool:
+    """Whether the parties of a bucket are of this role."""
     return role is None or (isinstance(own, Block) and own.active == (role == "active"))
+
+
+def line_gradients(
+    numbers: Numbers, oracles: Any, states: Any, message: Any, w: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Σ over these parties of `numbers` at w, and the gradient of each of these sums."""
+
+    def total(w: jax.Array) -> jax.Array:
+        each = jax.vmap(numbers, in_axes=(0, 0, None, None))
+        first, *others = (each(own, state, message, w).sum(0) for own, state in zip(oracles, states, strict=True))
+        return sum(others, first)
+
+    values, pull = jax.vjp(total, w)
+    if values.size == 1:  # an axis over lines, even of one, keeps XLA from writing the gradient in w's own order
+        return values, pull(jnp.ones_like(values))[0][None]
+    return values, jax.vmap(lambda e: pull(e)[0])(jnp.eye(values.size, dtype=values.dtype))
 
 
 class Metered:

@@ -217,6 +217,12 @@ class RemoteNetwork(eqx.Module):
             "leave relay=False out"
         )
 
+    def collected(self, states: Elsewhere) -> Elsewhere:
+        """States stay where they are."""
+        return states
+
+    placed = collected
+
     def when(self, predicate: jax.Array, branch: Callable[..., Any], *operands: Any) -> Any:
         return lax.cond(predicate, lambda *given: branch(self, *given), lambda *kept: kept, *operands)
 

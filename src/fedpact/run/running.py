@@ -94,7 +94,8 @@ class Running:
                 f"{folder.path} holds {before['rounds']} rounds of this very run; go on with resume=True, or choose another "
                 "folder for save="
             )
-        (self.server, self.parties), columns = folder.load_state((self.server, self.parties))
+        (self.server, parties), columns = folder.load_state((self.server, self.parties))
+        self.parties = self.net.placed(parties)
         self.history = History(columns)
         self.rounds, self.seconds = before["rounds"], before["seconds"]
         self.cost = drivers.Cost(*(before.get(name, self.history.total(name)) for name in COSTS))
@@ -112,7 +113,8 @@ class Running:
             "sharpened": self.sharpened,
             **{name: getattr(self.cost, name) for name in COSTS},
         }
-        self.folder.save_state((self.server, self.parties), dict(self.history), {**self.owner, **told})
+        states = self.server, self.net.collected(self.parties)
+        self.folder.save_state(states, dict(self.history), {**self.owner, **told})
         self.saved = time.monotonic()
 
     # rounds
@@ -198,12 +200,15 @@ class Running:
         """The answer as it is handed out."""
         w, bound = np.asarray(self.answer.w), self.bound
         if isinstance(bound, BoundColumns):
-            blocks = {f"block {name}": np.asarray(block) for name, block in bound.by_name(self.kept).items()}
-            return Found(w, bound.params(w, self.kept), blocks)
+            blocks = {
+                f"block {name}": np.asarray(block)
+                for name, block in bound.by_name(self.net.collected(self.kept)).items()
+            }
+            return Found(w, bound.params(w, self.net.collected(self.kept)), blocks)
         if not bound.setting.personal:
             return Found(w, jax.tree.map(np.asarray, bound.shape.unravel(w)))
         assert isinstance(self.algorithm, PersonalAlgorithm)  # no other is begun with personal sets
-        models = bound.by_name(self.kept)
+        models = bound.by_name(self.net.collected(self.kept))
         w = np.mean([model.point for model in models.values()], axis=0)
         params, more = _own_models(models, bound.shape, w, self.algorithm.models == "each")
         return Found(w, params, {f"block {name}": model.point for name, model in models.items()}, more)

@@ -8,6 +8,7 @@ import numpy as np
 
 from fedpact import __about__
 from fedpact.engines.local import LocalNetwork
+from fedpact.engines.mesh import Mesh
 from fedpact.federation.binding import Bound
 from fedpact.federation.blocks import bind_any
 from fedpact.federation.columns import ColumnParties
@@ -45,6 +46,7 @@ def solve(
     driver: Driver = "chunked",
     watch: Callable[[History], None] | None = None,
     privacy: EncryptedResiduals | None = None,
+    engine: Mesh | None = None,
 ) -> Result:
     """Solve a problem over parties and certify the answer.
 
@@ -59,6 +61,7 @@ def solve(
     disclose: whether parties tell their constraint values and multipliers in every round, for the report (default: up to
         512 of them). The certificate at the end tells them in any case.
     privacy: fp.EncryptedResiduals() hides the residuals of fp.FairVFL and fp.FedBCD from passive parties (default: nothing).
+    engine: fp.Mesh() spreads the parties over devices or hosts (default: all in one, vectorised).
     driver: "chunked" rounds with history (default), "fused" (one program, no history), "stepwise" (one round per call).
 
     Ctrl-C ends the run with status "stopped"; what was reached is returned, and saved where `save` is given.
@@ -77,6 +80,8 @@ def solve(
         raise TypeError(f"watch={watch!r}: a function of the history")
     if driver not in ("chunked", "fused", "stepwise"):
         raise ValueError(f"driver={driver!r}: 'chunked', 'fused' or 'stepwise'")
+    if engine is not None and not isinstance(engine, Mesh):
+        raise TypeError(f"engine={engine!r}: fp.Mesh(), or None; across organisations see `fedpact deploy`")
     if resume and save is None:
         raise ValueError("resume=True needs save=, the folder of the run to go on with")
     parties = parties if isinstance(parties, Parties | ColumnParties) else split_rows(parties)
@@ -85,7 +90,8 @@ def solve(
     bound = bind_any(problem, parties, own, start=start, seed=seed, disclose=disclose)
     algorithm = protected(chosen(algorithm, bound.setting), privacy).prepared(bound.setting)
     with kept_programs():
-        run = Running(bound, algorithm, tolerance, seed, driver, LocalNetwork.of(bound))
+        bound, net = (bound, LocalNetwork.of(bound)) if engine is None else engine.spread(bound)
+        run = Running(bound, algorithm, tolerance, seed, driver, net)
         if save is not None:
             owner = {
                 "version": __about__.VERSION,
