@@ -59,7 +59,7 @@ def run(
     hosts: Annotated[
         str | None,
         typer.Option(
-            help="Spread the parties over these hosts, the first with a port: one.lan:9000,two.lan. Start this on each."
+            help="Spread the parties over these hosts, the first with a port: one.lan:9000,two.lan; start it on each."
         ),
     ] = None,
     host: Annotated[
@@ -85,7 +85,7 @@ def run(
         if mesh or hosts is not None:
             given["engine"] = fp.Mesh()
         if not first:
-            given["save"], report = None, None
+            given["save"], report = save and save / f"host {host}", None
         stated = Pact(pact)
         parties = stated.tables()
         if explain:

@@ -85,6 +85,10 @@ class LocalNetwork(eqx.Module):
         """States of all parties, by bucket, handed to those who hold them: here they are."""
         return states
 
+    def agreed(self, number: int) -> int:
+        """The same number wherever the run is computed: here alone."""
+        return number
+
     def scattered(self, per_party: Any) -> PartyStates:
         """Arrays with a leading party axis, handed to their parties: the inverse of a reply's `each`."""
         there = jnp.argsort(self.places)

@@ -151,6 +151,12 @@ class MeshNetwork(eqx.Module):
         """States of all parties, by bucket, handed to the devices that hold them."""
         return tuple(_placed(state, self.mesh, shared) for state, shared in zip(states, self.spread, strict=True))
 
+    def agreed(self, number: int) -> int:
+        """The same number on all hosts, the first one's: clocks differ, and all must do the same."""
+        if jax.process_count() == 1:
+            return number
+        return int(multihost_utils.broadcast_one_to_all(np.asarray(number)))
+
     @property
     def _specs(self) -> tuple[PartitionSpec, ...]:
         return tuple(SPREAD if shared else EVERYWHERE for shared in self.spread)

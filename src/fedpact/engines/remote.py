@@ -223,6 +223,10 @@ class RemoteNetwork(eqx.Module):
 
     placed = collected
 
+    def agreed(self, number: int) -> int:
+        """The server alone decides."""
+        return number
+
     def when(self, predicate: jax.Array, branch: Callable[..., Any], *operands: Any) -> Any:
         return lax.cond(predicate, lambda *given: branch(self, *given), lambda *kept: kept, *operands)
 

@@ -139,7 +139,7 @@ class Running:
                 line.say(self.told())
                 if watch is not None:
                     watch(self.history)
-                if time.monotonic() - self.saved > SAVE_SECONDS:
+                if self.net.agreed(int(time.monotonic() - self.saved > SAVE_SECONDS)):
                     self.save_state()
         except KeyboardInterrupt:
             return Status.stopped
@@ -161,7 +161,7 @@ class Running:
             call = drivers.fused(self.algorithm, self.net, self.server, self.parties, np.asarray(most))
             server, parties, count, cost = call
         else:
-            limit = min(most, drivers.CHUNK, self.rounds_per_call())
+            limit = self.net.agreed(min(most, drivers.CHUNK, self.rounds_per_call()))
             call = drivers.chunk(self.algorithm, self.net, self.server, self.parties, np.asarray(limit))
             server, parties, count, written = call
             lines = written.read(int(count))  # waits for the call to end
