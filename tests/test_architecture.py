@@ -23,7 +23,7 @@ ROOMS = [
     "datasets",
 ]
 INSIDE = [*ROOMS, "postprocess"]
-ORDER = [*INSIDE, PUBLIC, "reproduce", "cli"]
+ORDER = [*INSIDE, PUBLIC, "reproduce", "cli", "__main__"]
 FOR_ALL = {"precision", "__about__"}
 FORBIDDEN = {
     "engines": {"algorithms"},

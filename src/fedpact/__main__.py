@@ -1,0 +1,5 @@
+"""`python -m fedpact`."""
+
+from fedpact.cli import main
+
+main()
