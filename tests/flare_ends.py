@@ -1,5 +1,6 @@
-"""Ends of a run that test the carrier alone: a pact here is a file with `serve(channel, folder)` and `answer(party, folder, message)`.
+"""Ends of a run that test the carrier alone.
 
+A pact here is a file with `serve(channel, folder, resume)` and `answer(party, folder, message)`.
 FLARE's processes build `Server` and `Party` from these names; what carries the bytes is fedpact.deploy.flare's own.
 """
 

@@ -16,6 +16,8 @@ import shutil
 from collections.abc import Sequence
 from typing import Any
 
+from fedpact.deploy.flare_readme import text
+
 MISSING = 'this needs NVIDIA FLARE, which is not installed: pip install "fedpact[flare]"'
 ADMIN = "admin@fedpact.org"
 SERVER_FOLDER, ADMIN_FOLDER, PROVISION_FOLDER = "server", "admin", "provision"
@@ -71,7 +73,8 @@ def write_kit(
     for job, resume in (("run", False), ("resume", True)):
         write_job(out / ADMIN_FOLDER / "jobs" / job, [name], parties, resume=resume, timeout=timeout)
     readme = out / "README.md"
-    readme.write_text(_readme(pact, parties, out.resolve(), host, port, timeout, lost_after))
+    storage = (out / SERVER_FOLDER / "storage").resolve()
+    readme.write_text(text(pact, parties, f"{host}:{port}", storage, timeout, lost_after, RETRY_SECONDS))
     return readme
 
 
@@ -252,7 +255,7 @@ def _forbid_code(local: pathlib.Path) -> None:
     """No job may bring code, whoever submits it."""
     config = _default(local, "authorization.json")
     rights = config["permissions"]
-    rights["project_admin"] = {**{right: "any" for right in rights["lead"]}, "byoc": "none"}
+    rights["project_admin"] = {**dict.fromkeys(rights["lead"], "any"), "byoc": "none"}
     for role in ("org_admin", "lead"):
         rights[role]["byoc"] = "none"
     _write(local / "authorization.json", config)
@@ -277,61 +280,3 @@ def _set_resources(kit: pathlib.Path, lost_after: float | None) -> None:
         config["allow_log_streaming"] = False  # a site's log stays at the site
         config["components"] = [part for part in config["components"] if part["id"] != "site_log_streamer"]
     _write(local / "resources.json", config)
-
-
-def _readme(
-    pact: pathlib.Path,
-    parties: Sequence[str],
-    out: pathlib.Path,
-    host: str,
-    port: int,
-    timeout: float,
-    lost_after: float,
-) -> str:
-    name = pact.stem
-    return f"""# {pact.name} on NVIDIA FLARE: {", ".join(parties)}
-
-## Four commands
-1. Everyone, in a Python environment that is active whenever they start something:
-   `pip install "fedpact[flare]"`, and whatever {pact.name} itself imports.
-2. At the server, which the others must reach as `{host}:{port}`, with the folder `server`:
-   `server/startup/start.sh`
-3. At each party, with the folder of its name and nobody else's:
-   {" or ".join(f"`{party}/startup/start.sh`" for party in parties)}
-4. The admin, who starts runs, with the folder `admin`:
-   `nvflare job submit -j admin/jobs/run --startup-kit admin`
-
-The last prints the run's id. `nvflare job wait ID --startup-kit admin` waits for its end, `nvflare job download ID --startup-kit admin`
-fetches the results: `workspace/fedpact.json` says what came of it, `workspace/fedpact/{name}` holds the result.
-
-## To go on after a fault
-A party or the server that was killed is started again with its command above. Then:
-`nvflare job submit -j admin/jobs/resume --startup-kit admin`
-Every party and the server go on from what they saved on their own disks.
-
-## Where everything is
-Each kit is a folder of its own owner; nothing in it is needed by anybody else, and `startup` holds its private key.
-
-| in a kit | |
-|---|---|
-| `local/fedpact.json` | where the pact is on this machine: `pact`, `folder`, `policy`; relative paths start at the kit |
-| `local/{pact.name}` | this owner's copy of the pact. Read it: it is the program that runs on your rows |
-| `local/policy.json` | a party's policy, if `"policy": "local/policy.json"` stands in `local/fedpact.json` |
-| `fedpact/{name}` | the state of a run, kept for resuming: a party's own, or the server's with the result |
-| `local/resources.json` | which classes a job may name: fedpact's two and FLARE's carrier, nothing else |
-| `local/authorization.json` | who may do what: nobody may send code; only the site's own organisation may start, stop or look into it |
-| `local/comm_config.json`, `local/log_config.json` | settings that make FLARE fast: see below |
-
-The server's jobs are stored in `{out / SERVER_FOLDER / "storage"}`, as `server/local/resources.json` says twice (FLARE wants absolute
-paths): change both when the folder is moved. `provision` holds the certificate authority with its key. Whoever has it can
-make kits; keep it offline.
-
-## Settings that matter
-Already made in these kits, and to be kept when you change other things:
-- `streaming_retry_timeout` {RETRY_SECONDS:g} in `local/comm_config.json` (also `NVFLARE_STREAMING_RETRY_TIMEOUT={RETRY_SECONDS:g}`): FLARE otherwise keeps a timer per
-  reply for a minute.
-- root level WARNING in `local/log_config.json`: FLARE otherwise logs every call.
-- `np_download_chunk_size` 0 in the jobs: what travels goes inside the message.
-- `timeout` {timeout:g} in the jobs: seconds that a party has for one answer. `heart_beat_timeout` {lost_after:g} in `server/local/resources.json`:
-  seconds without a sign of life after which a site counts as lost.
-"""
