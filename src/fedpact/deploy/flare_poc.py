@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import io
 import json
 import os
 import pathlib
@@ -95,7 +96,8 @@ class Federation:
                 raise TimeoutError(
                     f"not connected after {START_SECONDS:g} s: {', '.join(missing)}; see output.txt in their kits"
                 )
-            with contextlib.suppress(Exception):  # until the server listens, every kind of failure is "not yet"
+            # FLARE prints that it connects
+            with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):  # until the server listens, every kind of failure is "not yet"
                 if self._session is None:
                     self._session = new_secure_session(ADMIN, str(self.folder / ADMIN_FOLDER), timeout=5.0)
                 there = {client.name for client in self._session.get_connected_client_list()}
