@@ -2,8 +2,6 @@
 
 import json
 import pathlib
-import shutil
-import stat
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -132,7 +130,10 @@ def give(kits: pathlib.Path, pacts: Mapping[str, str]) -> None:
     for who in ("server", *PARTIES):
         for name, source in pacts.items():
             (kits / who / "local" / f"{name}.py").write_text(source)
-            edit(kits / who / "local" / "fedpact.json", **{name: {"pact": f"local/{name}.py", "folder": f"fedpact/{name}"}})
+            edit(
+                kits / who / "local" / "fedpact.json",
+                **{name: {"pact": f"local/{name}.py", "folder": f"fedpact/{name}"}},
+            )
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +211,9 @@ def test_the_results_are_fetched_and_hold_no_party_state(carried: Ended) -> None
 
 def reach(path: pathlib.Path, count: int) -> None:
     deadline = time.monotonic() + 60.0
-    while not (path.is_file() and (path.read_text() or "0") >= str(count).zfill(1) and int(path.read_text() or 0) >= count):
+    while not (
+        path.is_file() and (path.read_text() or "0") >= str(count).zfill(1) and int(path.read_text() or 0) >= count
+    ):
         assert time.monotonic() < deadline, f"{path} never came to {count}"
         time.sleep(0.05)
 

@@ -20,6 +20,8 @@ try:
     from nvflare.collab.api import CallOption
     from nvflare.collab.api.exceptions import RunAborted
     from nvflare.collab.api.group import group
+    from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
+    from nvflare.fuel.f3.message import Message
 except ImportError as error:
     raise ImportError(MISSING) from error
 
@@ -106,36 +108,50 @@ class FlareChannel:
         self._sites = {site.name: site for site in collab.clients}
 
     def ask(self, message: bytes, parties: Sequence[str]) -> dict[str, bytes]:
-        from fedpact.deploy.server import PartyLost
-
         for party in parties:
             if party not in self._sites:
-                raise PartyLost(party, f"has no site in this job, which has {', '.join(self._sites)}")
+                raise _lost(party, f"has no site in this job, which has {', '.join(self._sites)}")
         # `group` rather than `collab.clients(...)`: it takes the context, which the latter looks for in its own thread.
         sites = group(self._context, [self._sites[party] for party in parties], CallOption(timeout=self._timeout))
         try:
             replies = sites.answer(self._pact, message)
         except RunAborted:
-            gone = [party for party in parties if self._gone(party)]
-            if not gone:
-                raise  # somebody stopped the job
-            raise PartyLost(gone[0], "its site is gone: no sign of life from its process") from None
-        lost = {party: replies.failures[party] for party in parties if party in replies.failures}
+            raise self._stopped() from None
+        lost = [party for party in parties if party in replies.failures]
+        if lost and self._context.is_aborted():
+            raise self._stopped()
         if lost:
-            party, failure = next(iter(lost.items()))
-            others = [other for other in lost if other != party]
-            raise PartyLost(party, self._why(failure) + (f"; so did {', '.join(others)}" if others else ""))
+            others = f"; neither did {', '.join(lost[1:])}" if len(lost) > 1 else ""
+            raise _lost(lost[0], self._why(replies.failures[lost[0]]) + others)
         answers = dict(replies)
         return {party: answers[party] for party in parties}
-
-    def _gone(self, party: str) -> bool:
-        controller = self._context.backend.manager
-        return controller.communicator.get_client_disconnect_time(party) is not None
 
     def _why(self, failure: Any) -> str:
         if isinstance(failure.cause, TimeoutError):
             return f"did not answer within {self._timeout:g} s"
-        return f"its site failed: {failure.cause}"
+        return f"did not answer, its site failed: {failure.cause}"
+
+    def _stopped(self) -> Exception:
+        """FLARE stops a job by itself when a site is lost and does not say which: the others still reply to anything."""
+        communicator = self._context.backend.manager.communicator
+        lost = [party for party in self._sites if communicator.get_client_disconnect_time(party) is not None]
+        if not lost:
+            cell = self._context.backend.cell.core_cell
+            ends = {site.backend.target_fqcn: party for party, site in self._sites.items()}
+            replies = cell.broadcast_request("fedpact", "there?", list(ends), Message(), timeout=1.0, optional=True)
+            silent = {ReturnCode.TIMEOUT, ReturnCode.TARGET_UNREACHABLE, ReturnCode.COMM_ERROR}
+            lost = [
+                ends[end] for end, reply in replies.items() if reply.get_header(MessageHeaderKey.RETURN_CODE) in silent
+            ]
+        if 0 < len(lost) < len(self._sites):
+            return _lost(lost[0], "its site is gone, and FLARE has stopped the job")
+        return RunAborted("FLARE has stopped the job: the admin did, or the process of a site ended")
+
+
+def _lost(party: str, why: str) -> Exception:
+    from fedpact.deploy.server import PartyLost
+
+    return PartyLost(party, why)
 
 
 class Server:

@@ -96,8 +96,8 @@ class Federation:
                 raise TimeoutError(
                     f"not connected after {START_SECONDS:g} s: {', '.join(missing)}; see output.txt in their kits"
                 )
-            # FLARE prints that it connects
-            with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):  # until the server listens, every kind of failure is "not yet"
+            # Until the server listens, every kind of failure is "not yet"; and FLARE prints that it connects.
+            with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):
                 if self._session is None:
                     self._session = new_secure_session(ADMIN, str(self.folder / ADMIN_FOLDER), timeout=5.0)
                 there = {client.name for client in self._session.get_connected_client_list()}
