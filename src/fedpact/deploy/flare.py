@@ -9,7 +9,9 @@ import json
 import pathlib
 import shutil
 import threading
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, Protocol
 
 from fedpact.deploy.flare_kit import MISSING
@@ -27,6 +29,7 @@ except ImportError as error:
 
 SETTINGS = "fedpact.json"  # in a kit's folder `local`
 OUTCOME = "fedpact.json"  # in the folder of a job's results at the server
+LOOK_EVERY = 0.5  # seconds, while answers are awaited
 SERVER = "server"  # what FLARE calls the server's end, whatever its host is called
 
 
@@ -106,6 +109,8 @@ class FlareChannel:
         self._timeout = timeout
         self._context = collab.context
         self._sites = {site.name: site for site in collab.clients}
+        self._silent_since: dict[str, float] = {}
+        self._calls = ThreadPoolExecutor(max_workers=2 * len(self._sites), thread_name_prefix="fedpact")
 
     def ask(self, message: bytes, parties: Sequence[str]) -> dict[str, bytes]:
         for party in parties:
@@ -113,10 +118,12 @@ class FlareChannel:
                 raise _lost(party, f"has no site in this job, which has {', '.join(self._sites)}")
         # `group` rather than `collab.clients(...)`: it takes the context, which the latter looks for in its own thread.
         sites = group(self._context, [self._sites[party] for party in parties], CallOption(timeout=self._timeout))
-        try:
-            replies = sites.answer(self._pact, message)
-        except RunAborted:
-            raise self._stopped() from None
+        call = self._calls.submit(sites.answer, self._pact, message)
+        while wait([call], timeout=LOOK_EVERY).not_done:
+            self._look_around()
+        if isinstance(call.exception(), RunAborted):
+            raise self._stopped()
+        replies = call.result()
         lost = [party for party in parties if party in replies.failures]
         if lost and self._context.is_aborted():
             raise self._stopped()
@@ -131,18 +138,22 @@ class FlareChannel:
             return f"did not answer within {self._timeout:g} s"
         return f"did not answer, its site failed: {failure.cause}"
 
+    def _look_around(self) -> None:
+        """Note which sites' processes are silent: FLARE stops a job when one has ended, and does not say which."""
+        ends = {site.backend.target_fqcn: party for party, site in self._sites.items()}
+        cell = self._context.backend.cell.core_cell
+        now = time.monotonic()
+        replies = cell.broadcast_request("fedpact", "there?", list(ends), Message(), timeout=LOOK_EVERY, optional=True)
+        gone = {ReturnCode.TIMEOUT, ReturnCode.TARGET_UNREACHABLE, ReturnCode.COMM_ERROR}  # the living know no "there?"
+        silent = [ends[end] for end, reply in replies.items() if reply.get_header(MessageHeaderKey.RETURN_CODE) in gone]
+        self._silent_since = {party: self._silent_since.get(party, now) for party in silent}
+
     def _stopped(self) -> Exception:
-        """FLARE stops a job by itself when a site is lost and does not say which: the others still reply to anything."""
         communicator = self._context.backend.manager.communicator
         lost = [party for party in self._sites if communicator.get_client_disconnect_time(party) is not None]
-        if not lost:
-            cell = self._context.backend.cell.core_cell
-            ends = {site.backend.target_fqcn: party for party, site in self._sites.items()}
-            replies = cell.broadcast_request("fedpact", "there?", list(ends), Message(), timeout=1.0, optional=True)
-            silent = {ReturnCode.TIMEOUT, ReturnCode.TARGET_UNREACHABLE, ReturnCode.COMM_ERROR}
-            lost = [
-                ends[end] for end, reply in replies.items() if reply.get_header(MessageHeaderKey.RETURN_CODE) in silent
-            ]
+        if not lost and self._silent_since:
+            first = min(self._silent_since.values())  # then FLARE ended the others
+            lost = [party for party, since in self._silent_since.items() if since == first]
         if 0 < len(lost) < len(self._sites):
             return _lost(lost[0], "its site is gone, and FLARE has stopped the job")
         return RunAborted("FLARE has stopped the job: the admin did, or the process of a site ended")

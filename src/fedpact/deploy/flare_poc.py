@@ -123,12 +123,14 @@ class Federation:
         if who == SERVER_FOLDER:
             self._close()
         _end(self._family(who), patience=0.0)
-        del self._processes[who]
+        self._processes.pop(who).wait()
 
     def stop(self) -> None:
         """End every process that was started here, and theirs."""
         self._close()
         _end([process for who in self._processes for process in self._family(who)], patience=3.0)
+        for process in self._processes.values():
+            process.wait()
         self._processes.clear()
 
     def jobs_of(self, who: str) -> list[int]:
