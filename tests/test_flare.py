@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -275,6 +276,42 @@ def test_the_readme_has_the_commands(federation: Federation) -> None:
         assert command in text
     for file in ("server/startup/start.sh", "west/startup/start.sh", "admin/jobs/run/meta.json", "west/local/echo.py"):
         assert (federation.folder / file).is_file()
+
+
+TRY = """
+import pathlib, sys
+from fedpact.deploy.flare_poc import try_here
+try_here(pathlib.Path(sys.argv[1]), ["north", "south"], pathlib.Path(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_what_was_started_is_ended_with_it(tmp_path: pathlib.Path, how: signal.Signals) -> None:
+    import psutil
+
+    def running() -> list[int]:
+        commands = ((process.pid, process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"]))
+        return [pid for pid, words in commands if any(str(out / who) in words for who in ("server", "north", "south"))]
+
+    pact, out = tmp_path / "pact.py", tmp_path / "out"
+    pact.write_text("")
+    env = {**os.environ, "HOME": str(tmp_path), "PYTHONPATH": ":".join(filter(None, sys.path))}
+    command = [sys.executable, "-c", TRY, str(pact), str(out)]
+    with subprocess.Popen(
+        command,
+        env=env,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as trial:
+        deadline = time.monotonic() + 60.0
+        while len(running()) < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        trial.send_signal(how)
+        _, said = trial.communicate(timeout=60.0)
+    assert trial.returncode != 0
+    assert b"KeyboardInterrupt" in said
+    assert not running()
 
 
 @pytest.mark.parametrize(

@@ -123,14 +123,14 @@ class FlareChannel:
             self._look_around()
         if isinstance(call.exception(), RunAborted):
             raise self._stopped()
-        replies = call.result()
+        replies: Any = call.result()
         lost = [party for party in parties if party in replies.failures]
         if lost and self._context.is_aborted():
             raise self._stopped()
         if lost:
             others = f"; neither did {', '.join(lost[1:])}" if len(lost) > 1 else ""
             raise _lost(lost[0], self._why(replies.failures[lost[0]]) + others)
-        answers = dict(replies)
+        answers: dict[str, bytes] = dict(replies)
         return {party: answers[party] for party in parties}
 
     def _why(self, failure: Any) -> str:

@@ -36,8 +36,8 @@ class Ended:
         return self.status == "FINISHED:COMPLETED"
 
     def __str__(self) -> str:
-        lines = [self.status, *(f"{name}: {pact['says']}" for name, pact in self.pacts.items())]
-        return "\n".join(lines)
+        says = [f"{name}: {pact['says']}" for name, pact in self.pacts.items()]
+        return "\n".join([self.status, *says, f"results and the server's log are in {self.folder}"])
 
 
 class Federation:

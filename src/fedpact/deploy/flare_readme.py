@@ -28,7 +28,8 @@ def text(
 
 The last prints the run's id. `nvflare job wait ID --startup-kit admin` waits for its end; `nvflare job download ID
 --startup-kit admin` fetches what came of it: `workspace/fedpact.json` says it in words, `workspace/fedpact/{pact.stem}`
-holds the result.
+holds the result. Server and sites keep running, for further runs, and start again by themselves when their process dies;
+`server/startup/stop_fl.sh` and the like stop them.
 
 ## To go on after a fault
 Start the party or the server that was lost again with its command above. Then the admin:
