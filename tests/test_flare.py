@@ -285,8 +285,10 @@ try_here(pathlib.Path(sys.argv[1]), ["north", "south"], pathlib.Path(sys.argv[2]
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_what_was_started_is_ended_with_it(tmp_path: pathlib.Path, how: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("how", "at"), [(signal.SIGINT, 3), (signal.SIGTERM, 5)], ids=["while it starts", "while a job runs"]
+)
+def test_what_was_started_is_ended_with_it(tmp_path: pathlib.Path, how: signal.Signals, at: int) -> None:
     import psutil
 
     def running() -> list[int]:
@@ -304,7 +306,7 @@ def test_what_was_started_is_ended_with_it(tmp_path: pathlib.Path, how: signal.S
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as trial:
         deadline = time.monotonic() + 60.0
-        while len(running()) < 3:
+        while len(running()) < at:
             assert time.monotonic() < deadline
             time.sleep(0.1)
         trial.send_signal(how)

@@ -85,7 +85,7 @@ class Federation:
     def connect(self) -> None:
         """Log in as the admin and wait until every site is there."""
         try:
-            from nvflare.fuel.flare_api.flare_api import new_secure_session
+            from nvflare.fuel.flare_api.flare_api import Session
         except ImportError as error:
             raise ImportError(MISSING) from error
         deadline = time.monotonic() + START_SECONDS
@@ -99,10 +99,18 @@ class Federation:
             # Until the server listens, every kind of failure is "not yet"; and FLARE prints that it connects.
             with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):
                 if self._session is None:
-                    self._session = new_secure_session(ADMIN, str(self.folder / ADMIN_FOLDER), timeout=5.0)
+                    self._log_in(Session(ADMIN, str(self.folder / ADMIN_FOLDER)))
                 there = {client.name for client in self._session.get_connected_client_list()}
                 missing = [party for party in self.parties if party not in there]
             time.sleep(0.2)
+
+    def _log_in(self, session: Any) -> None:
+        self._session = session  # first of all: its threads keep this process alive until it is closed
+        try:
+            session.try_connect(5.0)
+        except BaseException:
+            self._close()
+            raise
 
     def submit(self, job: pathlib.Path) -> str:
         """Hand the job in; returns FLARE's id for it."""
