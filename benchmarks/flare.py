@@ -1,0 +1,122 @@
+"""What the adapter adds to NVIDIA FLARE: one exchange with five sites, by `FlareChannel.ask` and by the engine's own bare loop.
+
+Server and sites are processes on loopback with mutual TLS; the ways take turns in one job. Takes about a minute, so it is not
+part of the default run: `python -m benchmarks flare`.
+"""
+
+import json
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+
+import numpy as np
+from nvflare.collab import collab
+
+from fedpact.deploy import flare
+from fedpact.deploy.flare_kit import write_job, write_kit
+from fedpact.deploy.flare_poc import Federation, free_port
+
+PARTIES = [f"site{number}" for number in range(1, 6)]
+SIZES = (1_000, 100_000)
+TURNS = {1_000: 60, 100_000: 25}
+
+
+class Echo:
+    def __init__(self, *_: object) -> None: ...
+
+    def answer(self, message: bytes) -> bytes:
+        return message
+
+
+class Party:
+    def __init__(self) -> None:
+        self._party = flare.Party(make_site=Echo)
+
+    @collab.publish
+    def answer(self, pact: str, message: bytes) -> bytes:
+        return self._party.answer(pact, message)
+
+    @collab.publish
+    def bare(self, message: bytes) -> bytes:
+        return message
+
+    @collab.publish
+    def array(self, values: np.ndarray) -> np.ndarray:
+        return values
+
+
+class Server:
+    def __init__(self, pacts: list[str], resume: bool, timeout: float) -> None:
+        self._server = flare.Server(pacts, resume, timeout, serve=take_turns)
+
+    @collab.main
+    def run(self) -> None:
+        self._server.run()
+
+
+def take_turns(_: pathlib.Path, channel: flare.FlareChannel, folder: pathlib.Path, *, resume: bool = False) -> str:
+    """Median milliseconds per exchange, by size and way."""
+    folder.mkdir(parents=True, exist_ok=True)
+    taken: dict[str, dict[str, float]] = {}
+    for size in SIZES:
+        values = np.random.default_rng(0).normal(size=size)
+        message = values.tobytes()
+
+        def ask(message: bytes = message) -> None:
+            channel.ask(message, PARTIES)
+
+        def bare(message: bytes = message) -> None:
+            assert len(collab.clients(timeout=60.0).bare(message)) == len(PARTIES)
+
+        def array(values: np.ndarray = values) -> None:
+            assert len(collab.clients(timeout=60.0).array(values)) == len(PARTIES)
+
+        ways = {"ask": ask, "bare": bare, "array": array}
+        times: dict[str, list[float]] = {name: [] for name in ways}
+        for turn in range(TURNS[size] + 5):
+            for name, way in ways.items():
+                began = time.perf_counter()
+                way()
+                if turn >= 5:
+                    times[name].append(1e3 * (time.perf_counter() - began))
+        taken[str(size)] = {name: statistics.median(spent) for name, spent in times.items()}
+    return json.dumps(taken)
+
+
+def measure() -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        pact, kits = root / "echo.py", root / "kits"
+        pact.write_text("")
+        write_kit(pact, PARTIES, kits, port=free_port())
+        for who in ("server", *PARTIES):
+            resources = kits / who / "local" / "resources.json"
+            settings = json.loads(resources.read_text())
+            settings["class_allow_list"].append("benchmarks.flare.")
+            resources.write_text(json.dumps(settings))
+        job = write_job(
+            root / "turns", ["echo"], PARTIES, server="benchmarks.flare.Server", party="benchmarks.flare.Party"
+        )
+        path = ":".join([str(pathlib.Path(__file__).parents[1]), *filter(None, sys.path)])
+        began = time.perf_counter()
+        with Federation(kits, PARTIES, {"PYTHONPATH": path, "HOME": folder}) as federation:
+            started = time.perf_counter() - began
+            ended = federation.run(job, timeout=300.0)
+            ran = time.perf_counter() - began - started
+        if not ended.finished:
+            raise RuntimeError(str(ended))
+        taken = json.loads(ended.pacts["echo"]["says"])
+    rows = [
+        f"| {size:,} | {8 * size / 1e3:,.0f} kB | {ways['ask']:.1f} | {ways['bare']:.1f} | {ways['ask'] / ways['bare']:.2f} "
+        f"| {ways['array']:.1f} |"
+        for size, ways in ((int(size), ways) for size, ways in taken.items())
+    ]
+    return (
+        "## NVIDIA FLARE\n\n"
+        f"Five sites and the server as processes of this machine, mutual TLS; medians, in turns within one job. Starting took "
+        f"{started:.0f} s, the job {ran:.0f} s.\n\n"
+        "| float64 numbers | bytes | fedpact's `ask`, ms | FLARE's bare loop, ms | ratio | bare loop with an array, ms |\n"
+        "|---|---|---|---|---|---|\n" + "\n".join(rows) + "\n"
+    )

@@ -1,0 +1,214 @@
+"""A pact on NVIDIA FLARE: the classes that its processes build from a job's configuration. They pass bytes and know nothing else.
+
+A job holds no code, only the names of these two classes: a site runs the fedpact that it installed itself, and its own
+`local/fedpact.json` says which file on its own disk is the pact. `fedpact.deploy.flare_kit` writes jobs and kits.
+"""
+
+import dataclasses
+import json
+import pathlib
+import shutil
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any, Protocol
+
+from fedpact.deploy.flare_kit import MISSING
+
+try:
+    from nvflare.apis.fl_constant import FLContextKey
+    from nvflare.collab import collab
+    from nvflare.collab.api import CallOption
+    from nvflare.collab.api.exceptions import RunAborted
+    from nvflare.collab.api.group import group
+    from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
+    from nvflare.fuel.f3.message import Message
+except ImportError as error:
+    raise ImportError(MISSING) from error
+
+SETTINGS = "fedpact.json"  # in a kit's folder `local`
+OUTCOME = "fedpact.json"  # in the folder of a job's results at the server
+LOOK_EVERY = 0.5  # seconds, while answers are awaited
+SERVER = "server"  # what FLARE calls the server's end, whatever its host is called
+
+
+class Answering(Protocol):
+    def answer(self, message: bytes) -> bytes: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """What one end of a pact has on its own disk: the pact's file, the folder for its state, and a party's policy."""
+
+    pact: pathlib.Path
+    folder: pathlib.Path
+    policy: pathlib.Path | None = None
+
+
+def place(kit: pathlib.Path, name: str, who: str) -> Place:
+    """Where `who` keeps the pact `name`, from `local/fedpact.json` in its kit; relative paths start at the kit's folder.
+
+    {"hospitals": {"pact": "local/hospitals.py", "folder": "fedpact/hospitals", "policy": "local/policy.json"}}
+    """
+    path = kit / "local" / SETTINGS
+    if not path.is_file():
+        raise FileNotFoundError(f"{who}: {path} is missing; it says where the pact is on this machine")
+    pacts = json.loads(path.read_text())
+    if name not in pacts:
+        raise KeyError(f"{who}: no pact {name!r} in {path}, which has {', '.join(map(repr, pacts)) or 'none'}")
+    settings = dict(pacts[name])
+    pact, folder, policy = settings.pop("pact", None), settings.pop("folder", None), settings.pop("policy", None)
+    if not pact or not folder or settings:
+        raise ValueError(f"{who}: {name!r} in {path} needs 'pact' and 'folder', may have 'policy', and nothing else")
+    found = Place(kit / pact, kit / folder, kit / policy if policy else None)
+    for file in (found.pact, found.policy):
+        if file is not None and not file.is_file():
+            raise FileNotFoundError(f"{who}: {file} is missing; {path} names it for {name!r}")
+    return found
+
+
+class Party:
+    """A site's end: one `Site` for each pact that the server asks for, made when it first does.
+
+    `make_site(pact, party, folder, policy)` is `fedpact.deploy.party.Site` unless a test gives another.
+    """
+
+    def __init__(self, make_site: Callable[..., Answering] | None = None) -> None:
+        self._make_site = make_site
+        self._sites: dict[str, Answering] = {}
+        self._one_at_a_time = threading.Lock()  # the engine has many threads, a Site one state on one disk
+
+    @collab.publish
+    def answer(self, pact: str, message: bytes) -> bytes:
+        if collab.caller != SERVER:
+            raise PermissionError(f"{collab.site_name} answers the server only, not {collab.caller}")
+        with self._one_at_a_time:
+            if pact not in self._sites:
+                self._sites[pact] = self._open(pact)
+            return self._sites[pact].answer(message)
+
+    def _open(self, pact: str) -> Answering:
+        make_site = self._make_site
+        if make_site is None:
+            from fedpact.deploy.party import Site as make_site
+        found = place(pathlib.Path(collab.workspace.get_root_dir()), pact, collab.site_name)
+        return make_site(found.pact, collab.site_name, found.folder, found.policy)
+
+
+class FlareChannel:
+    """The server's end of the wire, from inside a running job; `ask` may be called from any thread.
+
+    Args:
+        pact: the name that the sites know the pact by.
+        timeout: seconds that a party has for one answer.
+    """
+
+    def __init__(self, pact: str, timeout: float) -> None:
+        self._pact = pact
+        self._timeout = timeout
+        self._context = collab.context
+        self._sites = {site.name: site for site in collab.clients}
+        self._silent_since: dict[str, float] = {}
+        self._calls = ThreadPoolExecutor(max_workers=2 * len(self._sites), thread_name_prefix="fedpact")
+
+    def ask(self, message: bytes, parties: Sequence[str]) -> dict[str, bytes]:
+        for party in parties:
+            if party not in self._sites:
+                raise _lost(party, f"has no site in this job, which has {', '.join(self._sites)}")
+        # `group` rather than `collab.clients(...)`: it takes the context, which the latter looks for in its own thread.
+        sites = group(self._context, [self._sites[party] for party in parties], CallOption(timeout=self._timeout))
+        call = self._calls.submit(sites.answer, self._pact, message)
+        while wait([call], timeout=LOOK_EVERY).not_done:
+            self._look_around()
+        if isinstance(call.exception(), RunAborted):
+            raise self._stopped()
+        replies: Any = call.result()
+        lost = [party for party in parties if party in replies.failures]
+        if lost and self._context.is_aborted():
+            raise self._stopped()
+        if lost:
+            others = f"; neither did {', '.join(lost[1:])}" if len(lost) > 1 else ""
+            raise _lost(lost[0], self._why(replies.failures[lost[0]]) + others)
+        answers: dict[str, bytes] = dict(replies)
+        return {party: answers[party] for party in parties}
+
+    def _why(self, failure: Any) -> str:
+        if isinstance(failure.cause, TimeoutError):
+            return f"did not answer within {self._timeout:g} s"
+        return f"did not answer, its site failed: {failure.cause}"
+
+    def _look_around(self) -> None:
+        """Note which sites' processes are silent: FLARE stops a job when one has ended, and does not say which."""
+        ends = {site.backend.target_fqcn: party for party, site in self._sites.items()}
+        cell = self._context.backend.cell.core_cell
+        now = time.monotonic()
+        replies = cell.broadcast_request("fedpact", "there?", list(ends), Message(), timeout=LOOK_EVERY, optional=True)
+        gone = {ReturnCode.TIMEOUT, ReturnCode.TARGET_UNREACHABLE, ReturnCode.COMM_ERROR}  # the living know no "there?"
+        silent = [ends[end] for end, reply in replies.items() if reply.get_header(MessageHeaderKey.RETURN_CODE) in gone]
+        self._silent_since = {party: self._silent_since.get(party, now) for party in silent}
+
+    def _stopped(self) -> Exception:
+        communicator = self._context.backend.manager.communicator
+        lost = [party for party in self._sites if communicator.get_client_disconnect_time(party) is not None]
+        if not lost and self._silent_since:
+            first = min(self._silent_since.values())  # then FLARE ended the others
+            lost = [party for party, since in self._silent_since.items() if since == first]
+        if 0 < len(lost) < len(self._sites):
+            return _lost(lost[0], "its site is gone, and FLARE has stopped the job")
+        return RunAborted("FLARE has stopped the job: the admin did, or the process of a site ended")
+
+
+def _lost(party: str, why: str) -> Exception:
+    from fedpact.deploy.server import PartyLost
+
+    return PartyLost(party, why)
+
+
+class Server:
+    """The server's end: runs the pacts of a job one after the other and leaves what came of each with the job's results.
+
+    Args:
+        pacts: their names in the server's own `local/fedpact.json`.
+        resume: go on with the runs that their folders hold.
+        timeout: seconds that a party has for one answer.
+        serve: `fedpact.deploy.server.serve` unless a test gives another.
+    """
+
+    def __init__(
+        self,
+        pacts: Sequence[str],
+        resume: bool = False,
+        timeout: float = 600.0,
+        serve: Callable[..., Any] | None = None,
+    ) -> None:
+        if not timeout > 0:
+            raise ValueError(f"Server(timeout={timeout}): timeout must be > 0; it is in seconds, for one answer")
+        self._pacts = list(pacts)
+        self._resume = resume
+        self._timeout = timeout
+        self._serve = serve
+
+    @collab.main
+    def run(self) -> None:
+        serve = self._serve
+        if serve is None:
+            from fedpact.deploy.server import serve
+        job = collab.fl_ctx.get_prop(FLContextKey.CURRENT_RUN)
+        results = pathlib.Path(collab.workspace.get_run_dir(job))
+        outcome: dict[str, dict[str, Any]] = {}
+        for name in self._pacts:
+            try:
+                found = place(pathlib.Path(collab.workspace.get_root_dir()), name, SERVER)
+                result = serve(found.pact, FlareChannel(name, self._timeout), found.folder, resume=self._resume)
+                outcome[name] = {"finished": True, "says": str(result)}
+                shutil.copytree(found.folder, results / "fedpact" / name, dirs_exist_ok=True)
+            except Exception as error:  # one pact that fails leaves the next its turn, unless the job was stopped
+                outcome[name] = {"finished": False, "says": f"{type(error).__name__}: {error}"}
+                if isinstance(error, RunAborted):
+                    raise
+            finally:
+                (results / OUTCOME).write_text(json.dumps(outcome, indent=2))
+        failed = {name: entry["says"] for name, entry in outcome.items() if not entry["finished"]}
+        if failed:
+            raise RuntimeError("; ".join(f"{name}: {says}" for name, says in failed.items()))

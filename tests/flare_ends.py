@@ -1,0 +1,65 @@
+"""Ends of a run that test the carrier alone.
+
+A pact here is a file with `serve(channel, folder, resume)` and `answer(party, folder, message)`.
+FLARE's processes build `Server` and `Party` from these names; what carries the bytes is fedpact.deploy.flare's own.
+"""
+
+import importlib.util
+import pathlib
+import sys
+import types
+from typing import Any
+
+from nvflare.collab import collab
+
+from fedpact.deploy import flare
+
+if importlib.util.find_spec("fedpact.deploy.server") is None:
+
+    class PartyLost(Exception):
+        def __init__(self, party: str, why: str) -> None:
+            super().__init__(f"{party}: {why}")
+            self.party, self.why = party, why
+
+    sys.modules["fedpact.deploy.server"] = types.ModuleType("fedpact.deploy.server")
+    vars(sys.modules["fedpact.deploy.server"])["PartyLost"] = PartyLost
+
+
+def read(pact: pathlib.Path) -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    exec(compile(pact.read_text(), str(pact), "exec"), names)
+    return names
+
+
+class Site:
+    def __init__(
+        self, pact: pathlib.Path, party: str, folder: pathlib.Path, policy: pathlib.Path | None = None
+    ) -> None:
+        self._answer, self._party, self._folder = read(pact)["answer"], party, folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def answer(self, message: bytes) -> bytes:
+        return self._answer(self._party, self._folder, message)
+
+
+def serve(pact: pathlib.Path, channel: flare.FlareChannel, folder: pathlib.Path, *, resume: bool = False) -> Any:
+    folder.mkdir(parents=True, exist_ok=True)
+    return read(pact)["serve"](channel, folder, resume)
+
+
+class Party:
+    def __init__(self) -> None:
+        self._party = flare.Party(make_site=Site)
+
+    @collab.publish
+    def answer(self, pact: str, message: bytes) -> bytes:
+        return self._party.answer(pact, message)
+
+
+class Server:
+    def __init__(self, pacts: list[str], resume: bool, timeout: float) -> None:
+        self._server = flare.Server(pacts, resume, timeout, serve=serve)
+
+    @collab.main
+    def run(self) -> None:
+        self._server.run()

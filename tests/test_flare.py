@@ -1,0 +1,353 @@
+"""NVIDIA FLARE for real: provisioned, mutual TLS, server and sites as processes on loopback, started once for all tests here."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from fedpact.deploy.flare_kit import write_job, write_kit
+
+pytest.importorskip("nvflare", reason='NVIDIA FLARE is not installed; pip install "fedpact[flare]"')
+
+from fedpact.deploy.flare_poc import Ended, Federation, free_port
+
+pytestmark = [
+    pytest.mark.deploy,
+    pytest.mark.filterwarnings("ignore:ssl_context is deprecated:DeprecationWarning"),  # FLARE's way to call aiohttp
+]
+
+PARTIES = ["north", "south", "west"]
+ENDS = {"server": "flare_ends.Server", "party": "flare_ends.Party"}
+TIMEOUT = 12.0  # seconds for an answer, on a machine that does much else
+
+ECHO = """
+def answer(party, folder, message):
+    return party.encode() + b" " + message
+
+def serve(channel, folder, resume):
+    (folder / "kept.txt").write_text("the server's own")
+    both = channel.ask(bytes(range(256)), ["south", "north"])
+    assert both == {name: name.encode() + b" " + bytes(range(256)) for name in ("south", "north")}
+    assert list(both) == ["south", "north"]
+    assert channel.ask(b"", ["west"]) == {"west": b"west "}
+    return "all came back"
+"""
+
+LARGE = """
+def answer(party, folder, message):
+    return message[::-1]
+
+def serve(channel, folder, resume):
+    message = bytes(1_000) + b"end" * 1_000_000
+    answers = channel.ask(message, ["north", "west"])
+    return set(map(len, answers.values())) == {len(message)} and set(answers.values()) == {message[::-1]}
+"""
+
+MEMORY = """
+def answer(party, folder, message):
+    seen = folder / "seen.txt"
+    seen.write_text(seen.read_text() + message.decode() if seen.exists() else message.decode())
+    return seen.read_bytes()
+
+def serve(channel, folder, resume):
+    for letter in "abc":
+        answers = channel.ask(letter.encode(), ["north", "south", "west"])
+    return sorted(answer.decode() for answer in answers.values())
+"""
+
+THREADS = """
+from concurrent.futures import ThreadPoolExecutor
+
+def answer(party, folder, message):
+    return message + party.encode()
+
+def serve(channel, folder, resume):
+    with ThreadPoolExecutor(3) as pool:
+        asked = {name: pool.submit(channel.ask, b"for ", [name]) for name in ("north", "south", "west")}
+        return {name: future.result()[name].decode() for name, future in asked.items()}
+"""
+
+FAILS = """
+def answer(party, folder, message):
+    if party == "south":
+        raise OSError("the disk is full")
+    return b""
+
+def serve(channel, folder, resume):
+    channel.ask(b"", ["north", "south"])
+"""
+
+LATE = """
+import time
+
+def answer(party, folder, message):
+    if party != "north":
+        time.sleep(16.0)
+    return b""
+
+def serve(channel, folder, resume):
+    channel.ask(b"", ["west", "north"])
+"""
+
+STRANGER = """
+def answer(party, folder, message): ...
+
+def serve(channel, folder, resume):
+    channel.ask(b"", ["north", "east"])
+"""
+
+# Counts to 100 on every disk, slowly enough to be killed on the way; goes on where the server's own count is.
+COUNT = """
+import time
+
+def answer(party, folder, message):
+    time.sleep(0.05)
+    (folder / "count").write_bytes(message)
+    return (folder / "count").read_bytes()
+
+def serve(channel, folder, resume):
+    count = folder / "count"
+    begin = int(count.read_text()) if resume else 0
+    for number in range(begin + 1, 101):
+        answers = channel.ask(str(number).encode(), ["north", "south", "west"])
+        assert set(answers.values()) == {str(number).encode()}
+        count.write_text(str(number))
+    return f"from {begin} to {count.read_text()}"
+"""
+
+CARRIED = {"echo": ECHO, "large": LARGE, "memory": MEMORY, "threads": THREADS, "fails": FAILS, "late": LATE}
+PACTS = {**CARRIED, "stranger": STRANGER, "count": COUNT}
+
+
+def edit(path: pathlib.Path, **changes: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def give(kits: pathlib.Path, pacts: Mapping[str, str]) -> None:
+    """Every end gets these pacts on its own disk, and its own settings say where."""
+    for who in ("server", *PARTIES):
+        for name, source in pacts.items():
+            (kits / who / "local" / f"{name}.py").write_text(source)
+            edit(
+                kits / who / "local" / "fedpact.json",
+                **{name: {"pact": f"local/{name}.py", "folder": f"fedpact/{name}"}},
+            )
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    root = tmp_path_factory.mktemp("flare")
+    pact = root / "echo.py"
+    pact.write_text(ECHO)
+    kits = root / "kits"
+    write_kit(pact, PARTIES, kits, port=free_port(), timeout=TIMEOUT)
+    give(kits, PACTS)
+    for who in ("server", *PARTIES):
+        resources = kits / who / "local" / "resources.json"
+        allowed = json.loads(resources.read_text())["class_allow_list"]
+        edit(resources, class_allow_list=[*allowed, "flare_ends."])
+    path = [str(pathlib.Path(__file__).parent), *(entry for entry in sys.path if entry)]
+    env = {"HOME": str(root), "NVFLARE_POC_WORKSPACE": str(root / "poc"), "PYTHONPATH": ":".join(path)}
+    with Federation(kits, PARTIES, env) as running:
+        yield running
+
+
+def job(federation: Federation, name: str, *pacts: str, resume: bool = False) -> pathlib.Path:
+    return write_job(federation.folder.parent / name, pacts, PARTIES, resume=resume, timeout=TIMEOUT, **ENDS)
+
+
+@pytest.fixture(scope="module")
+def carried(federation: Federation) -> Ended:
+    """One job that runs one pact after the other: starting its processes costs more than all of them."""
+    return federation.run(job(federation, "carried", *CARRIED, "stranger", "nowhere"), timeout=240.0)
+
+
+def test_the_same_bytes_reach_those_asked_and_nobody_else(carried: Ended) -> None:
+    assert carried.pacts["echo"] == {"finished": True, "says": "all came back"}
+
+
+def test_three_megabytes_go_there_and_back(carried: Ended) -> None:
+    assert carried.pacts["large"] == {"finished": True, "says": "True"}
+
+
+def test_a_party_keeps_its_state_between_messages(carried: Ended, federation: Federation) -> None:
+    assert carried.pacts["memory"]["says"] == "['abc', 'abc', 'abc']"
+    for party in PARTIES:
+        assert (federation.folder / party / "fedpact" / "memory" / "seen.txt").read_text() == "abc"
+
+
+def test_threads_ask_at_once(carried: Ended) -> None:
+    assert carried.pacts["threads"]["says"] == str({name: f"for {name}" for name in PARTIES})
+
+
+def test_a_party_that_fails_is_named_with_the_reason(carried: Ended) -> None:
+    assert carried.pacts["fails"]["finished"] is False
+    assert (
+        "PartyLost: south: did not answer, its site failed: OSError: the disk is full" in carried.pacts["fails"]["says"]
+    )
+
+
+def test_a_party_that_is_late_is_named(carried: Ended) -> None:
+    assert carried.pacts["late"]["says"] == "PartyLost: west: did not answer within 12 s"
+
+
+def test_a_party_without_a_site_is_named(carried: Ended) -> None:
+    assert carried.pacts["stranger"]["says"].startswith("PartyLost: east: has no site in this job")
+
+
+def test_a_pact_that_the_server_does_not_have_is_named(carried: Ended) -> None:
+    assert "server: no pact 'nowhere' in" in carried.pacts["nowhere"]["says"]
+
+
+def test_a_job_with_a_pact_that_failed_has_failed(carried: Ended) -> None:
+    assert carried.status == "FINISHED:EXECUTION_EXCEPTION"
+    assert not carried.finished
+
+
+def test_the_results_are_fetched_and_hold_no_party_state(carried: Ended) -> None:
+    assert (carried.folder / "fedpact" / "echo" / "kept.txt").read_text() == "the server's own"
+    assert not list(carried.folder.rglob("seen.txt"))
+
+
+def reach(path: pathlib.Path, count: int) -> None:
+    deadline = time.monotonic() + 120.0
+    while not path.is_file() or int(path.read_text() or 0) < count:
+        assert time.monotonic() < deadline, f"{path} never came to {count}"
+        time.sleep(0.05)
+
+
+def test_a_party_and_then_the_server_are_killed_and_the_run_goes_on(federation: Federation) -> None:
+    kept = federation.folder / "server" / "fedpact" / "count" / "count"
+    first = federation.submit(job(federation, "count", "count"))
+    reach(kept, 10)
+    for process in federation.jobs_of("south"):
+        os.kill(process, signal.SIGKILL)
+    ended = federation.wait(first, timeout=240.0)
+    assert ended.pacts["count"]["says"] == "PartyLost: south: its site is gone, and FLARE has stopped the job"
+    begin = int(kept.read_text())
+    assert 10 <= begin < 100
+
+    federation.submit(job(federation, "count-again", "count", resume=True))
+    reach(kept, begin + 10)
+    federation.kill("server")
+    at = int(kept.read_text())
+    assert begin + 10 <= at < 100
+
+    federation.start("server")
+    federation.connect()
+    last = federation.run(job(federation, "count-to-the-end", "count", resume=True), timeout=240.0)
+    assert last.pacts["count"] == {"finished": True, "says": f"from {at} to 100"}
+    assert last.finished
+
+
+def test_a_job_that_brings_code_is_refused(federation: Federation) -> None:
+    with_code = job(federation, "with-code", "echo")
+    (with_code / "app" / "custom").mkdir()
+    (with_code / "app" / "custom" / "surprise.py").write_text("")
+    ended = federation.run(with_code, timeout=60.0)
+    assert ended.status == "FINISHED:FAILED_TO_RUN"
+
+
+def test_a_job_with_a_class_that_the_sites_do_not_allow_is_refused(federation: Federation) -> None:
+    foreign = write_job(federation.folder.parent / "foreign", ["echo"], PARTIES, server="subprocess.Popen")
+    ended = federation.run(foreign, timeout=60.0)
+    assert not ended.finished
+    assert not ended.pacts
+
+
+def test_a_kit_holds_its_own_key_and_nobody_elses(federation: Federation) -> None:
+    kits = federation.folder
+    keys = {path: path.read_bytes() for path in kits.rglob("*.key")}
+    owners = [path.relative_to(kits).parts[0] for path in keys if "provision" not in path.parts]
+    assert sorted(owners) == sorted(["server", "admin", *PARTIES])
+    assert len(set(keys.values())) == len(keys)
+
+
+def test_the_readme_has_the_commands(federation: Federation) -> None:
+    text = (federation.folder / "README.md").read_text()
+    for command in ("server/startup/start.sh", "west/startup/start.sh", "nvflare job submit -j admin/jobs/run"):
+        assert command in text
+    for file in ("server/startup/start.sh", "west/startup/start.sh", "admin/jobs/run/meta.json", "west/local/echo.py"):
+        assert (federation.folder / file).is_file()
+
+
+TRY = """
+import pathlib, sys
+from fedpact.deploy.flare_poc import try_here
+try_here(pathlib.Path(sys.argv[1]), ["north", "south"], pathlib.Path(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "at"), [(signal.SIGINT, 3), (signal.SIGTERM, 5)], ids=["while it starts", "while a job runs"]
+)
+def test_what_was_started_is_ended_with_it(tmp_path: pathlib.Path, how: signal.Signals, at: int) -> None:
+    import psutil
+
+    def running() -> list[int]:
+        commands = ((process.pid, process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"]))
+        return [pid for pid, words in commands if any(str(out / who) in words for who in ("server", "north", "south"))]
+
+    pact, out = tmp_path / "pact.py", tmp_path / "out"
+    pact.write_text("")
+    env = {**os.environ, "HOME": str(tmp_path), "PYTHONPATH": ":".join(filter(None, sys.path))}
+    command = [sys.executable, "-c", TRY, str(pact), str(out)]
+    with subprocess.Popen(
+        command,
+        env=env,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as trial:
+        deadline = time.monotonic() + 120.0
+        while len(running()) < at:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        trial.send_signal(how)
+        _, said = trial.communicate(timeout=60.0)
+    assert trial.returncode != 0
+    assert b"KeyboardInterrupt" in said
+    assert not running()
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"parties": ["north", "north"]}, "give each party once"),
+        ({"parties": []}, "at least one"),
+        ({"parties": ["no rth"]}, "party 'no rth'"),
+        ({"parties": ["server"]}, "this name is taken"),
+        ({"timeout": 0.0}, "timeout 0.0: must be > 0"),
+        ({"lost_after": 1.0}, "lost_after 1.0"),
+        ({"port": 0}, "port 0"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_written(
+    tmp_path: pathlib.Path, changes: dict[str, Any], says: str
+) -> None:
+    pact = tmp_path / "pact.py"
+    pact.write_text("")
+    with pytest.raises(ValueError, match=says):
+        write_kit(**{"pact": pact, "parties": PARTIES, "out": tmp_path / "out", **changes})
+    assert not (tmp_path / "out").exists()
+
+
+def test_keys_are_not_written_over(tmp_path: pathlib.Path) -> None:
+    pact = tmp_path / "pact.py"
+    pact.write_text("")
+    with pytest.raises(FileExistsError, match="is not empty"):
+        write_kit(pact, PARTIES, tmp_path)
+
+
+def test_without_flare_the_way_to_get_it_is_said(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pact = tmp_path / "pact.py"
+    pact.write_text("")
+    monkeypatch.setitem(sys.modules, "nvflare.lighter.provision", None)
+    with pytest.raises(ImportError, match=r'pip install "fedpact\[flare\]"'):
+        write_kit(pact, PARTIES, tmp_path / "out")
