@@ -1,0 +1,151 @@
+"""Flower carries a run: https://flower.ai, `pip install "fedpact[flower]"`.
+
+| piece | where | does |
+|---|---|---|
+| `server_app` | the server, one process per run | `serve`, over a `FlowerChannel` |
+| `flower_client.py` | a site, one process per message | passes the bytes to the party's process |
+| `flower_party.py` | a site, as long as its node | the `Site`: its rows, its state, its compiled programs |
+| `flower_kit.py` | your desk | writes what server and sites need |
+
+A node is a party because the server's operator registered that party's public key under its name (`register.sh`). A node cannot give itself
+another name, and the site checks that the name is its own.
+"""
+
+import json
+import os
+import pathlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+from fedpact.deploy.server import PartyLost, serve
+
+HOME = "FEDPACT_FLOWER_SERVER"  # the server's folder, set by its start.sh: a ServerApp is started by the superlink, not by us
+OUTCOME = "flower.json"  # how the last run ended, in the server's state folder
+WAIT = 600.0  # seconds for a party's answer, default
+POLL = 0.1  # seconds between two looks for answers
+LOOK = 2.0  # seconds between two looks at which nodes are there
+SPARE = 60.0  # seconds that Flower keeps a message longer than we wait for its answer
+
+
+def need_flower() -> None:
+    """Say how to get Flower where it is missing."""
+    if find_spec("flwr") is None:
+        raise ModuleNotFoundError('Flower is not installed here: pip install "fedpact[flower]"')
+
+
+class FlowerChannel:
+    """The server's end: the same bytes to every named party at once, and all their answers.
+
+    A party that is away, or whose node is started again while it works, has until `wait` seconds after the question: the message is
+    sent again to a node that has come back (Flower itself would lose it), and answers are the same however often a message comes.
+    A party whose app fails, or who has not answered by then, is a `PartyLost`.
+
+    Args:
+        grid: Flower's grid of the run.
+        wait: seconds for all answers to one message.
+        make: makes a message from its content, the node's number and the seconds it lives; Flower's own unless a test gives another.
+    """
+
+    def __init__(self, grid: Any, wait: float = WAIT, make: Callable[[dict[str, Any], int, float], Any] | None = None):
+        if not wait > 0:
+            raise ValueError(f"FlowerChannel(wait={wait}): wait must be > 0; it is the seconds for a party's answer")
+        self.grid, self.wait, self.make = grid, wait, make or _message
+
+    def ask(self, message: bytes, parties: Sequence[str]) -> dict[str, bytes]:
+        deadline = time.monotonic() + self.wait
+        answers: dict[str, bytes] = {}
+        sent: dict[str, str] = {}  # which message waits for whose answer
+        reached: dict[str, str] = {}  # the start of the node that a party's last message went to
+        nodes: dict[str, Any] = {}
+        look = 0.0
+        while True:
+            if time.monotonic() >= look:
+                nodes, look = self._nodes(parties), time.monotonic() + LOOK
+                new = [name for name in parties if name not in answers and _start(nodes.get(name)) not in ("", reached.get(name))]
+                sent |= self._push(message, {name: nodes[name] for name in new})
+                reached |= {name: _start(nodes[name]) for name in new}
+            for reply in self.grid.pull_messages(list(sent)) if sent else ():
+                party = sent.pop(reply.metadata.reply_to_message_id)
+                if not reply.has_error():
+                    answers[party] = bytes(reply.content.config_records["fedpact"]["message"])
+                elif not _node_was_away(reply.error.code):
+                    raise PartyLost(party, f"its app failed: {reply.error.reason}")
+                else:
+                    reached.pop(party, None)  # and is asked again when its node is back
+            sent = {key: party for key, party in sent.items() if party not in answers}
+            if len(answers) == len(parties):
+                return {name: answers[name] for name in parties}
+            if time.monotonic() >= deadline:
+                raise self._lost(next(name for name in parties if name not in answers), nodes)
+            time.sleep(POLL)
+
+    def _nodes(self, parties: Sequence[str]) -> dict[str, Any]:
+        """The parties' nodes that are online, by the name under which the server's operator registered their keys."""
+        nodes: dict[str, Any] = {}
+        for node in self.grid.get_nodes():
+            if node.name in nodes and node.name in parties:
+                raise PartyLost(node.name, "two keys are registered under its name; unregister one: flwr supernode list")
+            nodes[node.name] = node
+        return nodes
+
+    def _push(self, message: bytes, nodes: dict[str, Any]) -> dict[str, str]:
+        ttl = self.wait + SPARE
+        made = [self.make({"party": name, "message": message}, node.node_id, ttl) for name, node in nodes.items()]
+        pushed: Iterable[str] = self.grid.push_messages(made) if made else ()
+        keys = dict(zip(pushed, nodes, strict=True))
+        if "" in keys:
+            raise PartyLost(keys[""], "Flower's server did not take the message for it")
+        return keys
+
+    def _lost(self, party: str, nodes: dict[str, Any]) -> PartyLost:
+        where = "its node is online" if party in nodes else "its node is not online, or its key is not registered under this name"
+        return PartyLost(party, f"no answer within {self.wait:g} s; {where}")
+
+
+def _message(content: dict[str, Any], node: int, ttl: float) -> Any:
+    from flwr.app import ConfigRecord, Message, RecordDict
+
+    return Message(RecordDict({"fedpact": ConfigRecord(content)}), node, "query", ttl=ttl)
+
+
+def _start(node: Any) -> str:
+    """When a node was started, as Flower writes it; empty for a node that is not there."""
+    return "" if node is None else node.last_activated_at or "unknown"
+
+
+def _node_was_away(code: int) -> bool:
+    from flwr.common.constant import ErrorCode
+
+    return code in (ErrorCode.NODE_UNAVAILABLE, ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
+
+
+def server_app() -> Any:
+    """The ServerApp of a kit: runs the pact of the server's folder, or goes on with it (run config `resume`)."""
+    need_flower()
+    from flwr.serverapp import ServerApp
+
+    app = ServerApp()
+    app.main()(_main)
+    return app
+
+
+def _main(grid: Any, context: Any) -> None:
+    if HOME not in os.environ:
+        raise RuntimeError(f"{HOME} is not set: the superlink is started by start.sh of the server's folder")
+    home, options = pathlib.Path(os.environ[HOME]), context.run_config
+    state = home / "state"
+    state.mkdir(exist_ok=True)
+    channel = FlowerChannel(grid, wait=float(options["wait"]))
+    try:
+        serve(home / "pact.py", channel, state, resume=bool(options["resume"]))
+    except Exception as error:
+        _say(state, f"{type(error).__name__}: {error}", ok=False)
+        raise
+    _say(state, "finished", ok=True)
+
+
+def _say(state: pathlib.Path, words: str, ok: bool) -> None:
+    """How the run ended, for `run.sh`: Flower's own log of a run does not give an exit status."""
+    (state / OUTCOME).write_text(json.dumps({"ok": ok, "words": words}) + "\n")
