@@ -14,13 +14,13 @@ import tempfile
 ROOT = pathlib.Path(__file__).parents[1]
 STAND_INS = ROOT / "tests" / "flower_stand_ins"
 PACT = pathlib.Path(__file__).with_name("flower_pact.py")
-BARE = '''
+BARE = """
 
 @app.query("bare")
 def bare(message: Message, context: Context) -> Message:
     sent = message.content.config_records["bare"]
     return Message(RecordDict({"bare": ConfigRecord({"message": sent["message"]})}), reply_to=message)
-'''
+"""
 
 
 def measure() -> str:
@@ -44,7 +44,7 @@ def measure() -> str:
         lines.append(f"| {row['size']:,} | {theirs:,.0f} | {ours:,.0f} | {ours / theirs:.2f} |\n")
     return (
         "## Flower\n\n"
-        f"An exchange with {len(PARTIES)} parties that only hand the numbers back, median of {EXCHANGES}, alternating in one run. Flower starts "
-        "a process per message and its nodes look every 3 s.\n\n"
+        f"An exchange with {len(PARTIES)} parties that only hand the numbers back, median of {EXCHANGES}, alternating in one run. "
+        "Flower starts a process per message, and its nodes look for messages every 3 s.\n\n"
         "| numbers | bare loop, ms | ours, ms | ratio |\n|---|---|---|---|\n" + "".join(lines)
     )

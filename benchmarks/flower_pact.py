@@ -1,7 +1,8 @@
-"""What the server of benchmarks/flower.py does in the place of a run: the same bytes by Flower's bare loop and by ours, in turn."""
+"""What the server of benchmarks/flower.py does instead of a run: the same bytes by Flower's bare loop and by ours, in turn."""
 
 import json
 import time
+from functools import partial
 
 EXCHANGES = 6
 SIZES = (1_000, 100_000)  # numbers of 8 bytes
@@ -28,7 +29,7 @@ def play(channel, folder, resume):
     figures = []
     for size in SIZES:
         payload = bytes(8 * size)
-        ways = {"bare": lambda: bare(channel.grid, payload), "ours": lambda: channel.ask(payload, PARTIES)}
+        ways = {"bare": partial(bare, channel.grid, payload), "ours": partial(channel.ask, payload, PARTIES)}
         times = {name: [] for name in ways}
         for _ in range(EXCHANGES):
             for name, exchange in ways.items():

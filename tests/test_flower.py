@@ -1,4 +1,4 @@
-"""Flower carries bytes: the real engine with TLS and node keys on this machine, and the channel's decisions on a grid made of lists."""
+"""Flower carries bytes: the real engine with TLS and node keys on this machine; the channel's decisions on a grid of lists."""
 
 import json
 import os
@@ -71,7 +71,9 @@ def wait_for(path: pathlib.Path, seconds: float = 90.0) -> None:
 @pytest.mark.deploy
 def test_a_run_on_the_real_engine(federation: Any, kit: pathlib.Path) -> None:
     state = kit / "server" / "state"
-    run = subprocess.Popen([str(kit / "server" / "run.sh")], env=federation.environment, stdout=-1, stderr=-2, text=True)
+    run = subprocess.Popen(
+        [str(kit / "server" / "run.sh")], env=federation.environment, stdout=-1, stderr=-2, text=True
+    )
     try:
         wait_for(state / "asked")
         time.sleep(5)  # the message is on its way to west, or with it
@@ -85,7 +87,10 @@ def test_a_run_on_the_real_engine(federation: Any, kit: pathlib.Path) -> None:
 
     seen = json.loads((state / "seen.json").read_text())
     heads = {name: head.split() for name, head in seen["heads"].items()}
-    assert {name: (head[0], head[2]) for name, head in heads.items()} == {"north": ("north", "1"), "west": ("west", "1")}
+    assert {name: (head[0], head[2]) for name, head in heads.items()} == {
+        "north": ("north", "1"),
+        "west": ("west", "1"),
+    }
     assert seen["one"]["west"] == f"west {heads['west'][1]} 2 only you", "the same process has answered"
     assert seen["failed"][0] == "west"
     assert "its log at the site says why" in seen["failed"][1]
@@ -129,7 +134,9 @@ class Grid:
     def reply(self, key: str, answer: bytes = b"", error: Any = None) -> None:
         content = SimpleNamespace(config_records={"fedpact": {"message": answer}})
         metadata = SimpleNamespace(reply_to_message_id=key)
-        self.replies[key] = SimpleNamespace(metadata=metadata, has_error=lambda: error is not None, error=error, content=content)
+        self.replies[key] = SimpleNamespace(
+            metadata=metadata, has_error=lambda: error is not None, error=error, content=content
+        )
 
 
 @pytest.fixture
@@ -192,7 +199,7 @@ def test_a_party_that_stays_away_is_named(quick: SimpleNamespace) -> None:
     grid.reply("m0", b"n")
     with pytest.raises(quick.PartyLost, match=r"west: no answer within 0\.05 s; its node is online"):
         channel(quick, grid, 0.05).ask(b"?", ["north", "west"])
-    with pytest.raises(quick.PartyLost, match="east: no answer .* not online"):
+    with pytest.raises(quick.PartyLost, match=r"east: no answer .* not online"):
         channel(quick, grid, 0.05).ask(b"?", ["east"])
 
 
@@ -217,7 +224,13 @@ def test_what_a_kit_holds(kit: pathlib.Path) -> None:
     assert "--disable-runtime-dependency-installation" in superlink
     assert "--insecure" not in superlink
     readme = (kit / "README.md").read_text()
-    for command in ("server/start.sh", "server/register.sh", "north/start.sh", "server/run.sh", "server/run.sh --resume"):
+    for command in (
+        "server/start.sh",
+        "server/register.sh",
+        "north/start.sh",
+        "server/run.sh",
+        "server/run.sh --resume",
+    ):
         assert f"`{command}`" in readme
     assert "Telemetry and update checks of Flower are switched off" in readme
 
@@ -233,7 +246,10 @@ def test_the_servers_certificate_is_signed_for_its_name(deploy: SimpleNamespace,
     from cryptography.x509 import verification
 
     deploy.kit.write_kit(STAND_INS / "plays.py", ["a"], tmp_path / "kit", server="fed.example.org")
-    authority, server = (x509.load_pem_x509_certificate((tmp_path / "kit/server" / name).read_bytes()) for name in ("ca.crt", "server.crt"))
+    authority, server = (
+        x509.load_pem_x509_certificate((tmp_path / "kit/server" / name).read_bytes())
+        for name in ("ca.crt", "server.crt")
+    )
     store = verification.Store([authority])
     for host in ("fed.example.org", "localhost"):
         verification.PolicyBuilder().store(store).build_server_verifier(x509.DNSName(host)).verify(server, [])
@@ -269,7 +285,9 @@ def test_a_kit_is_not_overwritten(deploy: SimpleNamespace, kit: pathlib.Path) ->
         deploy.kit.write_kit(STAND_INS / "plays.py", ["north"], kit)
 
 
-def test_without_flower_the_way_out_is_named(deploy: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+def test_without_flower_the_way_out_is_named(
+    deploy: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
     monkeypatch.setattr(deploy.channel, "find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match=r'pip install "fedpact\[flower\]"'):
         deploy.kit.write_kit(STAND_INS / "plays.py", ["a"], tmp_path / "kit")

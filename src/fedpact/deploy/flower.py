@@ -7,8 +7,8 @@
 | `flower_party.py` | a site, as long as its node | the `Site`: its rows, its state, its compiled programs |
 | `flower_kit.py` | your desk | writes what server and sites need |
 
-A node is a party because the server's operator registered that party's public key under its name (`register.sh`). A node cannot give itself
-another name, and the site checks that the name is its own.
+A node is a party because the server's operator registered its public key under the party's name (`register.sh`): a node cannot
+give itself another name. The site in turn refuses what is meant for another party.
 """
 
 import json
@@ -38,14 +38,14 @@ def need_flower() -> None:
 class FlowerChannel:
     """The server's end: the same bytes to every named party at once, and all their answers.
 
-    A party that is away, or whose node is started again while it works, has until `wait` seconds after the question: the message is
-    sent again to a node that has come back (Flower itself would lose it), and answers are the same however often a message comes.
-    A party whose app fails, or who has not answered by then, is a `PartyLost`.
+    A party that is away, or whose node is started again while it works, has until `wait` seconds after the question: a node that
+    has come back is sent the message again (Flower would lose it), and a message that comes twice gets the same answer. A party
+    whose app fails, or who has not answered by then, is a `PartyLost`.
 
     Args:
         grid: Flower's grid of the run.
         wait: seconds for all answers to one message.
-        make: makes a message from its content, the node's number and the seconds it lives; Flower's own unless a test gives another.
+        make: a message from its content, the node's number and the seconds it lives; Flower's own if None.
     """
 
     def __init__(self, grid: Any, wait: float = WAIT, make: Callable[[dict[str, Any], int, float], Any] | None = None):
@@ -63,7 +63,11 @@ class FlowerChannel:
         while True:
             if time.monotonic() >= look:
                 nodes, look = self._nodes(parties), time.monotonic() + LOOK
-                new = [name for name in parties if name not in answers and _start(nodes.get(name)) not in ("", reached.get(name))]
+                new = [
+                    name
+                    for name in parties
+                    if name not in answers and _start(nodes.get(name)) not in ("", reached.get(name))
+                ]
                 sent |= self._push(message, {name: nodes[name] for name in new})
                 reached |= {name: _start(nodes[name]) for name in new}
             for reply in self.grid.pull_messages(list(sent)) if sent else ():
@@ -86,7 +90,9 @@ class FlowerChannel:
         nodes: dict[str, Any] = {}
         for node in self.grid.get_nodes():
             if node.name in nodes and node.name in parties:
-                raise PartyLost(node.name, "two keys are registered under its name; unregister one: flwr supernode list")
+                raise PartyLost(
+                    node.name, "two keys are registered under its name; unregister one: flwr supernode list"
+                )
             nodes[node.name] = node
         return nodes
 
@@ -100,7 +106,11 @@ class FlowerChannel:
         return keys
 
     def _lost(self, party: str, nodes: dict[str, Any]) -> PartyLost:
-        where = "its node is online" if party in nodes else "its node is not online, or its key is not registered under this name"
+        where = (
+            "its node is online"
+            if party in nodes
+            else "its node is not online, or its key is not registered under this name"
+        )
         return PartyLost(party, f"no answer within {self.wait:g} s; {where}")
 
 

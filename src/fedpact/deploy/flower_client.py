@@ -1,8 +1,8 @@
 """The ClientApp: hands a message to the party's own process and its answer back.
 
-This file travels to the sites inside the Flower app. Flower starts a new process for every message, so it imports nothing of fedpact: the
-import of JAX, the party's rows and its compiled programs stay in the one process of `fedpact.deploy.flower_party`, which
-the site's `start.sh` keeps running beside the node.
+This file travels to the sites inside the Flower app. Flower starts a new process for every message, so it imports nothing of
+fedpact: JAX, the party's rows and its compiled programs stay in the one process of `fedpact.deploy.flower_party`, which the
+site's `start.sh` keeps running beside the node.
 """
 
 import pathlib
@@ -12,7 +12,7 @@ from multiprocessing.connection import Client
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-STARTING = 120.0  # seconds that a party's process may take to import, compile nothing yet, and listen
+STARTING = 120.0  # seconds that a party's process may take until it listens
 
 app = ClientApp()
 
@@ -23,7 +23,9 @@ def answer(message: Message, context: Context) -> Message:
     sent, here = message.content.config_records["fedpact"], context.node_config
     party = str(here["party"])
     if sent["party"] != party:
-        raise RuntimeError(f"the server has registered this node's key for {sent['party']!r}, but it is the site of {party!r}")
+        raise RuntimeError(
+            f"the server has registered this node's key for {sent['party']!r}, but it is the site of {party!r}"
+        )
     reply = _ask(party, pathlib.Path(str(here["socket"])), sent["message"])
     return Message(RecordDict({"fedpact": ConfigRecord({"message": reply})}), reply_to=message)
 

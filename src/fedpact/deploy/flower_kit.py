@@ -1,7 +1,5 @@
-"""`fedpact deploy flower`: one folder for the server and one for each site, with keys, certificates and the commands to start them."""
+"""`fedpact deploy flower`: a folder for the server and one for each site, with keys, certificates and the commands to start."""
 
-import datetime
-import ipaddress
 import os
 import pathlib
 import re
@@ -10,9 +8,9 @@ from collections.abc import Sequence
 
 from fedpact.__about__ import VERSION
 from fedpact.deploy.flower import WAIT, need_flower
+from fedpact.deploy.flower_keys import DAYS, Authority, node_key
 
 PORT = 9092  # of the server, default
-DAYS = 825  # that the certificates are valid
 POLICY = "policy.toml"  # a site's own policy file: used if it is there
 REGISTERED = "flower/registered"  # there as soon as register.sh has been through
 
@@ -32,6 +30,12 @@ cd "$(dirname "$0")"
 
 SERVER_START = """\
 export FEDPACT_FLOWER_SERVER="$PWD"
+mkdir -p flower state
+cat > flower/config.toml <<END
+[superlink.fedpact]
+address = "{server}:{port}"
+root-certificates = "$PWD/ca.crt"
+END
 exec flower-superlink --host {bind} --port {port} --database flower/superlink.db \\
     --ssl-ca-certfile ca.crt --ssl-certfile server.crt --ssl-keyfile server.key \\
     --enable-supernode-auth --disable-runtime-dependency-installation
@@ -46,7 +50,11 @@ if [ ! -f state/flower.json ]; then
     echo "fedpact: the run was cut off; go on with ./run.sh --resume" >&2
     exit 1
 fi
-exec python -c "import json, sys; end = json.load(open('state/flower.json')); print('fedpact:', end['words']); sys.exit(not end['ok'])"
+exec python -c "
+import json, sys
+end = json.load(open('state/flower.json'))
+print('fedpact:', end['words'])
+sys.exit(not end['ok'])"
 """
 
 SITE_START = """\
@@ -93,8 +101,8 @@ app = server_app()
 README = """\
 # A fedpact run on Flower: {names}
 
-Made by `fedpact deploy flower` (fedpact {version}). Give each folder to whom it is named after, over a way you trust: they hold private
-keys. Everybody needs Python with `pip install "fedpact[flower]=={version}"`, in the environment that is active when these commands run.
+Made by `fedpact deploy flower` (fedpact {version}). Give each folder to whom it is named after, over a way you trust: it holds
+a private key. Everybody needs Python with `pip install "fedpact[flower]=={version}"`, active where these commands are given.
 
 | | where | command | |
 |---|---|---|---|
@@ -103,24 +111,26 @@ keys. Everybody needs Python with `pip install "fedpact[flower]=={version}"`, in
 | 3 | each site | `{first}/start.sh`, ... | the site: Flower's supernode and the party's own process; keep it running |
 | 4 | server | `server/run.sh` | the run; its result is in `server/state` |
 
-**To go on** after anything was stopped or lost: start what is not running (1, 3), then `server/run.sh --resume`.
+**To go on** after anything was stopped or lost: start what is not running (1, 3), then `server/run.sh --resume`. A site that was
+killed outright (not ended by Ctrl-C) can be started again after a minute: until then the server takes its node for online.
 
 ## Where things are
-- `pact.py` in every folder: the same pact. Modules that it imports are put beside it, at every site. It finds its data by its own `load(party)`.
-- `<party>/state`: the party's state, which never leaves its site; `server/state`: the server's state and the result. Keep both to resume.
+- `pact.py` in every folder: the same pact. Modules that it imports are put beside it. Its `load(party)` finds the party's rows.
+- `<party>/state`: the party's state, which never leaves its site. `server/state`: the server's state and the result. Keep both
+  to resume.
 - `<party>/{policy}`: the party's own policy, if it has one: put it there before `start.sh`.
-- `server/run.sh` waits {wait:g} seconds for the parties' answers to a message; `FEDPACT_WAIT=3600 server/run.sh` waits an hour.
-- A site listens on no port but one of its own machine (9094, or `FEDPACT_NODE_PORT`); it calls the server.
+- The server waits {wait:g} seconds for the parties' answers to a message; `FEDPACT_WAIT=3600 server/run.sh` waits an hour.
+- A site calls the server; it listens only to its own machine, on port 9094 (or `FEDPACT_NODE_PORT`).
 
 ## What is protected, and how
 - TLS between sites and server: `ca.crt` is the authority made for this kit, valid {days} days; its key was thrown away.
-- A node's key (`<party>/node.key`) is its identity. The server takes no node whose public key was not registered, and knows it as the
-  party under whose name it was registered. A site that wants a key nobody else has seen makes its own, and sends only the `.pub`:
-  `ssh-keygen -t ecdsa -b 384 -N "" -f node.key`.
-- Telemetry and update checks of Flower are switched off in every script here, and so is its installation of packages at run time.
-- Flower sends the app in `server/app` to the sites and runs it there: **a site trusts the server's operator with the rights of the user who
-  runs `start.sh`**. Use an account that can read the party's rows and nothing else. Who reaches the server's port can submit runs:
-  let only the sites' addresses through to it.
+- A node's key (`<party>/node.key`) is its identity. The server takes no node whose public key was not registered, and knows it
+  as the party under whose name it was registered. A site that wants a key nobody else has seen makes its own and sends only
+  `node.key.pub`, for `server/keys/<party>.pub`: `ssh-keygen -t ecdsa -b 384 -N "" -f node.key`.
+- Telemetry and update checks of Flower are switched off in every script here, and so is its installing of packages at run time.
+- Flower sends the app in `server/app` to the sites and runs it there: **a site trusts the server's operator with the rights of
+  the user who runs `start.sh`**. Use an account that can read the party's rows and nothing else.
+- Whoever reaches the server's port can submit a run: let only the sites' addresses and the server itself through to it.
 """
 
 
@@ -135,8 +145,8 @@ def write_kit(
 ) -> pathlib.Path:
     """Write what a server and its sites need to run a pact on Flower, and return the folder.
 
-    `out/server` is for the server, `out/<party>` for each site, `out/README.md` has the four commands. Folders hold private keys: they can be
-    read by their owner only, and an `out` that is there already and not empty is refused.
+    `out/server` is for the server, `out/<party>` for each site, `out/README.md` has the four commands. Folders hold private
+    keys: only their owner can read them, and an `out` that is there already and not empty is refused.
 
     Args:
         pact: the pact file; copied into every folder.
@@ -150,7 +160,7 @@ def write_kit(
     pact, out = pathlib.Path(pact), pathlib.Path(out)
     _check(pact, parties, out, server, port, wait)
     said = {"version": VERSION, "server": server, "port": port, "policy": POLICY, "days": DAYS, "wait": float(wait)}
-    authority = _Authority()
+    authority = Authority()
 
     home = _folder(out / "server")
     (home / "ca.crt").write_bytes(authority.certificate)
@@ -159,12 +169,24 @@ def write_kit(
     (home / "server.crt").write_bytes(certificate)
     shutil.copy(pact, home / "pact.py")
     here = _is_here(server)
-    _script(home / "start.sh", "The server: Flower's superlink.", SERVER_START, bind="127.0.0.1" if here else "0.0.0.0", **said)
-    register = "".join(f"flwr supernode register keys/{name}.pub fedpact --name {name}\n" for name in parties) + f"touch {REGISTERED}\n"
+    _script(
+        home / "start.sh",
+        "The server: Flower's superlink.",
+        SERVER_START,
+        bind="127.0.0.1" if here else "0.0.0.0",
+        **said,
+    )
+    register = (
+        "".join(f"flwr supernode register keys/{name}.pub fedpact --name {name}\n" for name in parties)
+        + f"touch {REGISTERED}\n"
+    )
     _script(home / "register.sh", "Makes the parties' keys known to the server; once, while start.sh runs.", register)
-    _script(home / "run.sh", "One run, or with --resume the rest of the last one; the result is in state.", SERVER_RUN, **said)
-    address = f'default = "fedpact"\n\n[superlink.fedpact]\naddress = "{server}:{port}"\nroot-certificates = "ca.crt"\n'
-    _folder(home / "flower").joinpath("config.toml").write_text(f"[superlink]\n{address}")
+    _script(
+        home / "run.sh",
+        "One run, or with --resume the rest of the last one; the result is in state.",
+        SERVER_RUN,
+        **said,
+    )
     app = _folder(home / "app" / "fedpact_flower")
     (app.parent / "pyproject.toml").write_text(PROJECT.format(**said))
     (app / "__init__.py").write_text("")
@@ -174,12 +196,18 @@ def write_kit(
     keys = _folder(home / "keys")
     for name in parties:
         site = _folder(out / name)
-        private, public = _node_key()
+        private, public = node_key()
         _secret(site / "node.key", private)
         (keys / f"{name}.pub").write_bytes(public)
         (site / "ca.crt").write_bytes(authority.certificate)
         shutil.copy(pact, site / "pact.py")
-        _script(site / "start.sh", f"The site of {name}: its own process, and Flower's supernode.", SITE_START, party=name, **said)
+        _script(
+            site / "start.sh",
+            f"The site of {name}: its own process, and Flower's supernode.",
+            SITE_START,
+            party=name,
+            **said,
+        )
     names = ", ".join(parties)
     (out / "README.md").write_text(README.format(names=names, first=parties[0], **said))
     return out
@@ -221,95 +249,3 @@ def _script(path: pathlib.Path, what: str, body: str, **values: object) -> None:
 
 def _is_here(server: str) -> bool:
     return server in ("localhost", "127.0.0.1")
-
-
-def _node_key() -> tuple[bytes, bytes]:
-    """A node's private and public key, as `ssh-keygen -t ecdsa -b 384` writes them."""
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP384R1())
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-    )
-    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    return private, public + b"\n"
-
-
-class _Authority:
-    """A certificate authority for one kit; its key lives as long as this object."""
-
-    def __init__(self) -> None:
-        from cryptography import x509
-        from cryptography.hazmat.primitives.asymmetric import ec
-
-        self.key = ec.generate_private_key(ec.SECP256R1())
-        self.name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "fedpact kit")])
-        self.certificate = self._sign(
-            self.key.public_key(),
-            self.name,
-            (x509.BasicConstraints(ca=True, path_length=0), True),
-            (x509.SubjectKeyIdentifier.from_public_key(self.key.public_key()), False),
-            (self._usage(signs_certificates=True), True),
-        )
-
-    def server(self, host: str) -> tuple[bytes, bytes]:
-        """The server's private key and certificate: for `host`, and for itself on its own machine."""
-        from cryptography import x509
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.asymmetric import ec
-
-        key = ec.generate_private_key(ec.SECP256R1())
-        names: list[x509.GeneralName] = []
-        for name in dict.fromkeys((host, "localhost", "127.0.0.1")):
-            try:
-                names.append(x509.IPAddress(ipaddress.ip_address(name)))
-            except ValueError:
-                names.append(x509.DNSName(name))
-        certificate = self._sign(
-            key.public_key(),
-            x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, host[:64])]),
-            (x509.BasicConstraints(ca=False, path_length=None), True),
-            (x509.SubjectAlternativeName(names), False),
-            (x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.SERVER_AUTH]), False),
-            (x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), False),
-            (self._usage(signs_certificates=False), True),
-        )
-        private = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        return private, certificate
-
-    @staticmethod
-    def _usage(signs_certificates: bool):
-        from cryptography import x509
-
-        return x509.KeyUsage(
-            digital_signature=not signs_certificates,
-            key_cert_sign=signs_certificates,
-            crl_sign=signs_certificates,
-            content_commitment=False,
-            key_encipherment=False,
-            data_encipherment=False,
-            key_agreement=False,
-            encipher_only=False,
-            decipher_only=False,
-        )
-
-    def _sign(self, public_key, subject, *extensions) -> bytes:
-        from cryptography import x509
-        from cryptography.hazmat.primitives import hashes, serialization
-
-        begin = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)  # clocks differ
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(self.name)
-            .public_key(public_key)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(begin)
-            .not_valid_after(begin + datetime.timedelta(days=DAYS))
-        )
-        for extension, critical in extensions:
-            builder = builder.add_extension(extension, critical)
-        return builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)

@@ -1,8 +1,8 @@
 """The party's own process beside its Flower node: one `Site`, kept in memory, that answers over a socket of this machine.
 
-Flower starts a new process for every message. A Site made in there would import JAX, load its rows and compile each time, so the Site
-lives here instead, and the app's process (`flower_client.py`) only passes bytes on. The socket is a Unix socket in a folder of its own
-(mode 0700): whoever may read that folder is the party's user. What comes over it is bytes, never an object to be unpickled.
+Flower starts a new process for every message. A Site made in there would import JAX, load its rows and compile each time, so the
+Site lives here instead, and the app's process (`flower_client.py`) only passes bytes on. The socket is a Unix socket in a folder
+that only the party's user can enter. What comes over it is bytes, never an object to be unpickled.
 
     python -m fedpact.deploy.flower_party --party north --pact pact.py --folder state --socket $D/party.sock --node $$
 
@@ -27,7 +27,7 @@ WATCH = 0.5  # seconds between two looks whether the node is still there
 
 
 def listen(answer: Callable[[bytes], bytes], socket: str | os.PathLike[str]) -> None:
-    """Answer one message per connection, for ever. A message that cannot be answered closes its connection and goes to the log."""
+    """Answer one message per connection, for ever. What cannot be answered closes its connection; the log says why."""
     with Listener(str(socket), "AF_UNIX") as listener:
         while True:
             try:

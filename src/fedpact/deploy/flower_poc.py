@@ -1,5 +1,6 @@
-"""`fedpact deploy flower --poc`: a kit's server and sites as separate processes on this machine, with TLS and keys, as they would be apart."""
+"""`fedpact deploy flower --poc`: a kit's server and sites as separate processes on this machine, with TLS and keys."""
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -8,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 
 from fedpact.deploy.flower import WAIT
@@ -49,7 +50,9 @@ class Loopback:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def start(self, name: str) -> None:
@@ -68,11 +71,12 @@ class Loopback:
     def stop(self, name: str, how: signal.Signals = signal.SIGTERM) -> None:
         """End the server or a site and all that it has started."""
         process = self.running.pop(name)
-        _signal_group(process.pid, how)
+        started = _descendants(process.pid)  # the superlink puts its executor into a group of its own
+        _signal([-process.pid], how)
         deadline = time.monotonic() + ENDING
-        while time.monotonic() < deadline and _group_is_there(process):
+        while time.monotonic() < deadline and (process.poll() is None or _there(started)):
             time.sleep(0.05)
-        _signal_group(process.pid, signal.SIGKILL)
+        _signal([-process.pid, *_there(started)], signal.SIGKILL)
         process.wait()
 
     def run(self, *, resume: bool = False, wait: float | None = None, limit: float | None = None) -> str:
@@ -87,17 +91,19 @@ class Loopback:
         return self._script("server", "run.sh", *(["--resume"] if resume else []), environment=environment, limit=limit)
 
     def close(self) -> None:
-        for name in [*(name for name in self.running if name != "server"), *(name for name in self.running if name == "server")]:
+        for name in [
+            *(name for name in self.running if name != "server"),
+            *(name for name in self.running if name == "server"),
+        ]:
             self.stop(name)
 
     def _wait_for_server(self) -> None:
-        host, port = _address(self.kit)
         deadline = time.monotonic() + STARTING
         while time.monotonic() < deadline:
             if self.running["server"].poll() is not None:
                 break
             try:
-                socket.create_connection((host, port), timeout=1).close()
+                socket.create_connection(_address(self.kit), timeout=1).close()
             except OSError:
                 time.sleep(0.1)
             else:
@@ -106,7 +112,12 @@ class Loopback:
         raise RuntimeError(f"Flower's server did not start:\n{log[-2000:]}")
 
     def _script(
-        self, name: str, script: str, *arguments: str, environment: dict[str, str] | None = None, limit: float | None = None
+        self,
+        name: str,
+        script: str,
+        *arguments: str,
+        environment: dict[str, str] | None = None,
+        limit: float | None = None,
     ) -> str:
         process = subprocess.Popen(
             [str(self.kit / name / script), *arguments],
@@ -119,7 +130,7 @@ class Loopback:
         try:
             said = process.communicate(timeout=limit)[0].decode(errors="replace")
         finally:
-            _signal_group(process.pid, signal.SIGKILL)
+            _signal([-process.pid], signal.SIGKILL)
             process.wait()
         if process.returncode:
             raise RuntimeError(f"{name}/{script} failed:\n{said}")
@@ -165,17 +176,27 @@ def _address(kit: pathlib.Path) -> tuple[str, int]:
     return host, int(port)
 
 
-def _signal_group(group: int, how: signal.Signals) -> None:
-    try:
-        os.killpg(group, how)
-    except ProcessLookupError:
-        pass
+def _processes() -> dict[int, int]:
+    """All processes of this machine that have not ended, and the parent of each."""
+    table = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True).stdout
+    rows = [line.split() for line in table.splitlines()]
+    return {int(pid): int(parent) for pid, parent, state, *_ in rows if not state.startswith("Z")}
 
 
-def _group_is_there(leader: subprocess.Popen[bytes]) -> bool:
-    leader.poll()
-    try:
-        os.killpg(leader.pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+def _descendants(process: int) -> set[int]:
+    parents, found, new = _processes(), set(), {process}
+    while new:
+        new = {child for child, parent in parents.items() if parent in new}
+        found |= new
+    return found
+
+
+def _there(processes: set[int]) -> set[int]:
+    return processes & _processes().keys()
+
+
+def _signal(processes: Iterable[int], how: signal.Signals) -> None:
+    """Signal processes that may have ended; a negative number is a process group."""
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, how)
