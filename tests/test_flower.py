@@ -131,7 +131,7 @@ class Grid:
     def pull_messages(self, keys: list[str]) -> list[Any]:
         return [self.replies.pop(key) for key in keys if key in self.replies]
 
-    def reply(self, key: str, answer: bytes = b"", error: Any = None) -> None:
+    def reply(self, key: str, answer: Any = b"", error: Any = None) -> None:
         content = SimpleNamespace(config_records={"fedpact": {"message": answer}})
         metadata = SimpleNamespace(reply_to_message_id=key)
         self.replies[key] = SimpleNamespace(
@@ -192,6 +192,13 @@ def test_a_party_whose_app_fails_is_lost_at_once(quick: SimpleNamespace) -> None
     grid.reply("m0", error=SimpleNamespace(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason="no process"))
     with pytest.raises(quick.PartyLost, match="west: its app failed: no process"):
         channel(quick, grid).ask(b"?", ["west", "north"])
+
+
+def test_an_answer_is_bytes(quick: SimpleNamespace) -> None:
+    grid = Grid(west="1")
+    grid.reply("m0", 10**12)
+    with pytest.raises(quick.PartyLost, match="west: its app is not fedpact's"):
+        channel(quick, grid).ask(b"?", ["west"])
 
 
 def test_a_party_that_stays_away_is_named(quick: SimpleNamespace) -> None:

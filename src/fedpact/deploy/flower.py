@@ -73,7 +73,7 @@ class FlowerChannel:
             for reply in self.grid.pull_messages(list(sent)) if sent else ():
                 party = sent.pop(reply.metadata.reply_to_message_id)
                 if not reply.has_error():
-                    answers[party] = bytes(reply.content.config_records["fedpact"]["message"])
+                    answers[party] = _answer(party, reply)
                 elif not _node_was_away(reply.error.code):
                     raise PartyLost(party, f"its app failed: {reply.error.reason}")
                 else:
@@ -118,6 +118,13 @@ def _message(content: dict[str, Any], node: int, ttl: float) -> Any:
     from flwr.app import ConfigRecord, Message, RecordDict
 
     return Message(RecordDict({"fedpact": ConfigRecord(content)}), node, "query", ttl=ttl)
+
+
+def _answer(party: str, reply: Any) -> bytes:
+    answer = reply.content.config_records.get("fedpact", {}).get("message")
+    if not isinstance(answer, bytes):
+        raise PartyLost(party, "its app is not fedpact's: the answer holds no bytes")
+    return answer
 
 
 def _start(node: Any) -> str:

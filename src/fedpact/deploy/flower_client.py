@@ -26,7 +26,10 @@ def answer(message: Message, context: Context) -> Message:
         raise RuntimeError(
             f"the server has registered this node's key for {sent['party']!r}, but it is the site of {party!r}"
         )
-    reply = _ask(party, pathlib.Path(str(here["socket"])), sent["message"])
+    asked = sent["message"]
+    if not isinstance(asked, bytes):
+        raise RuntimeError(f"a message to {party!r} is bytes, not a {type(asked).__name__}")
+    reply = _ask(party, pathlib.Path(str(here["socket"])), asked)
     return Message(RecordDict({"fedpact": ConfigRecord({"message": reply})}), reply_to=message)
 
 

@@ -42,6 +42,7 @@ class Authority:
         from cryptography import x509
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.x509.oid import ExtendedKeyUsageOID
 
         key = ec.generate_private_key(ec.SECP256R1())
         names: list[x509.GeneralName] = []
@@ -55,7 +56,7 @@ class Authority:
             x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, host[:64])]),
             (x509.BasicConstraints(ca=False, path_length=None), True),
             (x509.SubjectAlternativeName(names), False),
-            (x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.SERVER_AUTH]), False),
+            (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
             (x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), False),
             (self._usage(signs_certificates=False), True),
         )

@@ -46,7 +46,9 @@ def end_with(node: int, folder: pathlib.Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m fedpact.deploy.flower_party", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m fedpact.deploy.flower_party", description="The party's process beside its node."
+    )
     parser.add_argument("--party", required=True, help="the party's name in the pact")
     parser.add_argument("--pact", required=True, help="the pact file")
     parser.add_argument("--folder", required=True, help="where the party's state is kept between messages")
