@@ -11,11 +11,13 @@ A node is a party because the server's operator registered its public key under 
 give itself another name. The site in turn refuses what is meant for another party.
 """
 
+import contextlib
+import fcntl
 import json
 import os
 import pathlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -26,6 +28,7 @@ OUTCOME = "flower.json"  # how the last run ended, in the server's state folder
 WAIT = 600.0  # seconds for a party's answer, default
 POLL = 0.1  # seconds between two looks for answers
 LOOK = 2.0  # seconds between two looks at which nodes are there
+OVER = 30.0  # seconds that a run waits for the last one to be over
 SPARE = 60.0  # seconds that Flower keeps a message longer than we wait for its answer
 
 
@@ -155,12 +158,31 @@ def _main(grid: Any, context: Any) -> None:
     state = home / "state"
     state.mkdir(exist_ok=True)
     channel = FlowerChannel(grid, wait=float(options["wait"]))
-    try:
-        serve(home / "pact.py", channel, state, resume=bool(options["resume"]))
-    except Exception as error:
-        _say(state, f"{type(error).__name__}: {error}", ok=False)
-        raise
-    _say(state, "finished", ok=True)
+    with _alone(state):
+        try:
+            serve(home / "pact.py", channel, state, resume=bool(options["resume"]))
+        except Exception as error:
+            _say(state, f"{type(error).__name__}: {error}", ok=False)
+            raise
+        _say(state, "finished", ok=True)
+
+
+@contextlib.contextmanager
+def _alone(state: pathlib.Path) -> Iterator[None]:
+    """One run at a time: the app of a superlink that was killed lives on for some seconds, and the next would start beside it."""
+    deadline = time.monotonic() + OVER
+    with (state / "lock").open("w") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise RuntimeError(
+                        f"another run is at work in {state}: wait for its end, or end it: flwr stop"
+                    ) from None
+                time.sleep(POLL)
+        yield
 
 
 def _say(state: pathlib.Path, words: str, ok: bool) -> None:

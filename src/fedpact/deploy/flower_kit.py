@@ -45,9 +45,9 @@ SERVER_RUN = """\
 resume=false
 [ "${{1:-}}" = --resume ] && resume=true
 rm -f state/flower.json
-flwr run app fedpact --stream --run-config "resume=$resume wait=${{FEDPACT_WAIT:-{wait}}}"
+flwr run app fedpact --stream --run-config "resume=$resume wait=${{FEDPACT_WAIT:-{wait}}}" || true
 if [ ! -f state/flower.json ]; then
-    echo "fedpact: the run was cut off; go on with ./run.sh --resume" >&2
+    echo "fedpact: the run was cut off, or only its log was left: see flwr list; go on with run.sh --resume" >&2
     exit 1
 fi
 exec python -c "
@@ -113,6 +113,7 @@ a private key. Everybody needs Python with `pip install "fedpact[flower]=={versi
 
 **To go on** after anything was stopped or lost: start what is not running (1, 3), then `server/run.sh --resume`. A site that was
 killed outright (not ended by Ctrl-C) can be started again after a minute: until then the server takes its node for online.
+Ctrl-C in `run.sh` leaves the log, not the run; a run ends with `server/start.sh`.
 
 ## Where things are
 - `pact.py` in every folder: the same pact. Modules that it imports are put beside it. Its `load(party)` finds the party's rows.

@@ -68,6 +68,19 @@ class Loopback:
                 start_new_session=True,
             )
 
+    def restart(self, party: str, limit: float = STARTING) -> None:
+        """Start a site that was killed, until the server takes its node: it refuses it while it thinks it online, a minute."""
+        log, deadline = self.kit / party / "log.txt", time.monotonic() + limit
+        while time.monotonic() < deadline:
+            before = log.stat().st_size
+            self.start(party)
+            while self.running[party].poll() is None:
+                if b"SuperNode ID:" in log.read_bytes()[before:]:
+                    return
+                time.sleep(0.1)
+            self.stop(party)
+        raise RuntimeError(f"the site of {party} did not start within {limit:g} s: {log} says why")
+
     def stop(self, name: str, how: signal.Signals = signal.SIGTERM) -> None:
         """End the server or a site and all that it has started."""
         process = self.running.pop(name)
