@@ -58,13 +58,13 @@ sys.exit(not end['ok'])"
 """
 
 SITE_START = """\
-mkdir -p state
-sockets=$(mktemp -d)
-set -- --party {party} --pact pact.py --folder state --socket "$sockets/party.sock" --node $$
+rm -rf run  # sockets of earlier starts
+mkdir -p state run/$$
+set -- --party {party} --pact pact.py --folder state --socket run/$$/party.sock --node $$
 [ -f {policy} ] && set -- "$@" --policy {policy}
 python -m fedpact.deploy.flower_party "$@" &
 exec flower-supernode --superlink {server}:{port} --root-certificates ca.crt --auth-supernode-private-key node.key \\
-    --port "${{FEDPACT_NODE_PORT:-9094}}" --node-config "party=\\"{party}\\" socket=\\"$sockets/party.sock\\""
+    --port "${{FEDPACT_NODE_PORT:-9094}}" --node-config "party=\\"{party}\\" socket=\\"run/$$/party.sock\\""
 """
 
 PROJECT = """\

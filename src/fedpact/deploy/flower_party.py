@@ -1,10 +1,11 @@
 """The party's own process beside its Flower node: one `Site`, kept in memory, that answers over a socket of this machine.
 
 Flower starts a new process for every message. A Site made in there would import JAX, load its rows and compile each time, so the
-Site lives here instead, and the app's process (`flower_client.py`) only passes bytes on. The socket is a Unix socket in a folder
-that only the party's user can enter. What comes over it is bytes, never an object to be unpickled.
+Site lives here instead, and the app's process (`flower_client.py`) only passes bytes on. The socket is a Unix socket in the
+site's folder, which only the party's user can enter. All processes of the site work in that folder, so the path is relative:
+one of more than 107 bytes is not allowed. What comes over it is bytes, never an object to be unpickled.
 
-    python -m fedpact.deploy.flower_party --party north --pact pact.py --folder state --socket $D/party.sock --node $$
+    python -m fedpact.deploy.flower_party --party north --pact pact.py --folder state --socket run/$$/party.sock --node $$
 
 It ends with the node: `start.sh` starts it and then becomes `flower-supernode`, so `$$` is the node's process, and its parent.
 """
