@@ -195,6 +195,18 @@ def test_a_party_whose_app_fails_is_lost_at_once(quick: SimpleNamespace) -> None
         channel(quick, grid).ask(b"?", ["west", "north"])
 
 
+@pytest.mark.parametrize("taken", [[], ["m0"], ["m0", ""]])
+def test_a_message_that_the_server_does_not_take(
+    quick: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, taken: list[str]
+) -> None:
+    grid = Grid(north="1", west="1")
+    monkeypatch.setattr(grid, "push_messages", lambda messages: taken)
+    with pytest.raises(
+        quick.PartyLost, match=f"{'west' if taken else 'north'}: .* did not take the message of 1 bytes"
+    ):
+        channel(quick, grid).ask(b"?", ["north", "west"])
+
+
 def test_an_answer_is_bytes(quick: SimpleNamespace) -> None:
     grid = Grid(west="1")
     grid.reply("m0", 10**12)

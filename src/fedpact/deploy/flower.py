@@ -17,7 +17,7 @@ import json
 import os
 import pathlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -66,13 +66,10 @@ class FlowerChannel:
         while True:
             if time.monotonic() >= look:
                 nodes, look = self._nodes(parties), time.monotonic() + LOOK
-                new = [
-                    name
-                    for name in parties
-                    if name not in answers and _start(nodes.get(name)) not in ("", reached.get(name))
-                ]
+                starts = {name: _start(nodes[name]) for name in parties if name in nodes and name not in answers}
+                new = [name for name, start in starts.items() if start != reached.get(name)]
                 sent |= self._push(message, {name: nodes[name] for name in new})
-                reached |= {name: _start(nodes[name]) for name in new}
+                reached |= starts
             for reply in self.grid.pull_messages(list(sent)) if sent else ():
                 party = sent.pop(reply.metadata.reply_to_message_id)
                 if not reply.has_error():
@@ -93,28 +90,23 @@ class FlowerChannel:
         nodes: dict[str, Any] = {}
         for node in self.grid.get_nodes():
             if node.name in nodes and node.name in parties:
-                raise PartyLost(
-                    node.name, "two keys are registered under its name; unregister one: flwr supernode list"
-                )
+                raise PartyLost(node.name, "two keys are registered under its name: flwr supernode list")
             nodes[node.name] = node
         return nodes
 
     def _push(self, message: bytes, nodes: dict[str, Any]) -> dict[str, str]:
         ttl = self.wait + SPARE
         made = [self.make({"party": name, "message": message}, node.node_id, ttl) for name, node in nodes.items()]
-        pushed: Iterable[str] = self.grid.push_messages(made) if made else ()
-        keys = dict(zip(pushed, nodes, strict=True))
-        if "" in keys:
-            raise PartyLost(keys[""], "Flower's server did not take the message for it")
-        return keys
+        keys = list(self.grid.push_messages(made)) if made else []
+        taken = {key: name for key, name in zip(keys, nodes, strict=False) if key}
+        for name in nodes:
+            if name not in taken.values():
+                raise PartyLost(name, f"Flower's server did not take the message of {len(message)} bytes for it")
+        return taken
 
     def _lost(self, party: str, nodes: dict[str, Any]) -> PartyLost:
-        where = (
-            "its node is online"
-            if party in nodes
-            else "its node is not online, or its key is not registered under this name"
-        )
-        return PartyLost(party, f"no answer within {self.wait:g} s; {where}")
+        away = "its node is not online, or its key is not registered under this name"
+        return PartyLost(party, f"no answer within {self.wait:g} s; {'its node is online' if party in nodes else away}")
 
 
 def _message(content: dict[str, Any], node: int, ttl: float) -> Any:
@@ -131,8 +123,8 @@ def _answer(party: str, reply: Any) -> bytes:
 
 
 def _start(node: Any) -> str:
-    """When a node was started, as Flower writes it; empty for a node that is not there."""
-    return "" if node is None else node.last_activated_at or "unknown"
+    """When a node came online, as Flower writes it."""
+    return str(node.last_activated_at)
 
 
 def _node_was_away(code: int) -> bool:

@@ -131,7 +131,9 @@ Ctrl-C in `run.sh` leaves the log, not the run; a run ends with `server/start.sh
 - Telemetry and update checks of Flower are switched off in every script here, and so is its installing of packages at run time.
 - Flower sends the app in `server/app` to the sites and runs it there: **a site trusts the server's operator with the rights of
   the user who runs `start.sh`**. Use an account that can read the party's rows and nothing else.
-- Whoever reaches the server's port can submit a run: let only the sites' addresses and the server itself through to it.
+- **Whoever reaches all of the server's port can submit runs and register nodes**, each site too: Flower asks for a key only where
+  nodes call. Let the sites through to paths under `/v1/fleet/` alone, by a proxy, if they do not trust each other.
+- A node's own port (9094) is open to every user of the site's machine: use a machine or a container of its own.
 """
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 
@@ -104,10 +105,7 @@ class Loopback:
         return self._script("server", "run.sh", *(["--resume"] if resume else []), environment=environment, limit=limit)
 
     def close(self) -> None:
-        for name in [
-            *(name for name in self.running if name != "server"),
-            *(name for name in self.running if name == "server"),
-        ]:
+        for name in sorted(self.running, key=lambda name: name == "server"):  # the sites say goodbye to it
             self.stop(name)
 
     def _wait_for_server(self) -> None:
@@ -117,7 +115,7 @@ class Loopback:
                 break
             try:
                 socket.create_connection(_address(self.kit), timeout=1).close()
-            except OSError:
+            except (OSError, KeyError):  # it does not listen yet, or has not written its address
                 time.sleep(0.1)
             else:
                 return
@@ -182,8 +180,6 @@ def free_port() -> int:
 
 
 def _address(kit: pathlib.Path) -> tuple[str, int]:
-    import tomllib
-
     address = tomllib.loads((kit / "server" / "flower" / "config.toml").read_text())["superlink"]["fedpact"]["address"]
     host, port = address.rsplit(":", 1)
     return host, int(port)
