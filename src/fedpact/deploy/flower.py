@@ -3,9 +3,9 @@
 | piece | where | does |
 |---|---|---|
 | `server_app` | the server, one process per run | `serve`, over a `FlowerChannel` |
-| `flower_client.py` | a site, one process per message | passes the bytes to the party's process |
-| `flower_party.py` | a site, as long as its node | the `Site`: its rows, its state, its compiled programs |
+| `flower_party.py` | a site, one process as long as its node | takes messages from the node to the `Site` |
 | `flower_kit.py` | your desk | writes what server and sites need |
+| `flower_poc.py` | your desk | starts all of it on this machine |
 
 A node is a party because the server's operator registered its public key under the party's name (`register.sh`): a node cannot
 give itself another name. The site in turn refuses what is meant for another party.

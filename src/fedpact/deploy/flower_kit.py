@@ -58,13 +58,13 @@ sys.exit(not end['ok'])"
 """
 
 SITE_START = """\
-rm -rf run  # sockets of earlier starts
-mkdir -p state run/$$
-set -- --party {party} --pact pact.py --folder state --socket run/$$/party.sock --node $$
+mkdir -p state
+port="${{FEDPACT_NODE_PORT:-9094}}"
+set -- --party {party} --pact pact.py --folder state --node $$ --address 127.0.0.1:$port
 [ -f {policy} ] && set -- "$@" --policy {policy}
-python -m fedpact.deploy.flower_party "$@" &
+(python -m fedpact.deploy.flower_party "$@" || true; kill $$) &  # whichever of the two ends, ends the other
 exec flower-supernode --superlink {server}:{port} --root-certificates ca.crt --auth-supernode-private-key node.key \\
-    --port "${{FEDPACT_NODE_PORT:-9094}}" --node-config "party=\\"{party}\\" socket=\\"run/$$/party.sock\\""
+    --isolation process --host 127.0.0.1 --port "$port"
 """
 
 PROJECT = """\
@@ -98,6 +98,14 @@ from fedpact.deploy.flower import server_app
 app = server_app()
 '''
 
+CLIENT_APP = '''\
+"""The ClientApp that Flower asks for. No site runs it: its own process answers (fedpact.deploy.flower_party)."""
+
+from flwr.clientapp import ClientApp
+
+app = ClientApp()
+'''
+
 README = """\
 # A fedpact run on Flower: {names}
 
@@ -129,9 +137,9 @@ Ctrl-C in `run.sh` leaves the log, not the run; a run ends with `server/start.sh
   as the party under whose name it was registered. A site that wants a key nobody else has seen makes its own and sends only
   `node.key.pub`, for `server/keys/<party>.pub`: `ssh-keygen -t ecdsa -b 384 -N "" -f node.key`.
 - Telemetry and update checks of Flower are switched off in every script here, and so is its installing of packages at run time.
-- Flower sends the app in `server/app` to the sites and runs it there: **a site trusts the server's operator with the rights of
-  the user who runs `start.sh`**. Use an account that can read the party's rows and nothing else.
-- **Whoever reaches all of the server's port can submit runs and register nodes**, each site too: Flower asks for a key only where
+- Flower sends the app in `server/app` to the sites. **They do not run it**: a site's node is started with `--isolation process`,
+  and the party's own process takes messages from it, never code. A site started in another way would run what it is sent.
+- Whoever reaches all of the server's port can submit runs and register nodes, each site too: Flower asks for a key only where
   nodes call. Let the sites through to paths under `/v1/fleet/` alone, by a proxy, if they do not trust each other.
 - A node's own port (9094) is open to every user of the site's machine: use a machine or a container of its own.
 """
@@ -194,7 +202,7 @@ def write_kit(
     (app.parent / "pyproject.toml").write_text(PROJECT.format(**said))
     (app / "__init__.py").write_text("")
     (app / "server.py").write_text(SERVER_APP)
-    shutil.copy(pathlib.Path(__file__).with_name("flower_client.py"), app / "client.py")
+    (app / "client.py").write_text(CLIENT_APP)
 
     keys = _folder(home / "keys")
     for name in parties:
