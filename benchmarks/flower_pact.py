@@ -14,8 +14,9 @@ def bare(grid, payload):
     """Flower's own way: the same bytes to its nodes, and back from a handler that hands them back."""
     from flwr.app import ConfigRecord, Message, RecordDict
 
-    nodes = [node.node_id for node in grid.get_nodes() if node.name in BARE]
-    assert len(nodes) == len(BARE)
+    nodes = []
+    while len(nodes) < len(BARE):
+        nodes = [node.node_id for node in grid.get_nodes() if node.name in BARE]
     made = [Message(RecordDict({"bare": ConfigRecord({"message": payload})}), node, "query.bare") for node in nodes]
     waiting = set(grid.push_messages(made))
     while waiting:

@@ -230,6 +230,26 @@ def test_two_keys_under_one_name_are_refused(quick: SimpleNamespace, monkeypatch
         channel(quick, grid).ask(b"?", ["west"])
 
 
+@pytest.mark.parametrize(
+    ("records", "words"),
+    [
+        ({}, "messages of fedpact only"),
+        ({"fedpact": {"party": "west"}}, "messages of fedpact only"),
+        ({"fedpact": {"party": "west", "message": 10**12}}, "messages of fedpact only"),
+        ({"fedpact": {"party": "north", "message": b"?"}}, "key for 'north', but it is the site of 'west'"),
+        ({"fedpact": {"message": b"?"}}, "key for None, but it is the site of 'west'"),
+    ],
+)
+def test_a_site_refuses_what_is_not_for_it(deploy: SimpleNamespace, records: dict[str, Any], words: str) -> None:
+    from flwr.app import ConfigRecord
+
+    from fedpact.deploy import flower_party
+
+    content = {name: ConfigRecord(record) for name, record in records.items()}
+    with pytest.raises(flower_party.Refused, match=words):
+        flower_party._asked("west", SimpleNamespace(content=SimpleNamespace(config_records=content)))
+
+
 def test_what_a_kit_holds(kit: pathlib.Path) -> None:
     for name in ("server", "north", "west"):
         start = (kit / name / "start.sh").read_text()
