@@ -168,8 +168,12 @@ def try_here(
     kit = pathlib.Path(out or tempfile.mkdtemp(prefix="fedpact-flower-"))
     if not resume:
         write_kit(pact, parties, kit, server="127.0.0.1", port=free_port(), wait=wait)
-    with Loopback(kit) as here:
-        here.run(resume=resume, wait=wait)
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # as Ctrl-C: nothing is left running
+    try:
+        with Loopback(kit) as here:
+            here.run(resume=resume, wait=wait)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return kit / "server" / "state"
 
 
