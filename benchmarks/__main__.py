@@ -1,7 +1,6 @@
 """Run every benchmark and write docs/benchmarks.md."""
 
 import argparse
-import importlib
 import pathlib
 import platform
 import subprocess
@@ -14,6 +13,8 @@ from benchmarks import (
     cold_start,
     crossing,
     encrypted_round,
+    flare,
+    flower,
     overhead,
     personal,
     scaling,
@@ -30,7 +31,8 @@ PARTS = {
     "cold": cold_start,
     "encrypted": encrypted_round,
 }
-ON_REQUEST = {"flare": "benchmarks.flare"}  # start a deployment engine, so only when named
+APART = {"flare": flare, "flower": flower}  # start a deployment engine: only where they are named
+WHICH = f"which (default: all but {', '.join(APART)}, and the page is written)"
 
 
 def machine() -> str:
@@ -43,22 +45,14 @@ def machine() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument(
-        "parts",
-        nargs="*",
-        choices=[*PARTS, *ON_REQUEST, []],
-        help="which (default: all but flare, and the page is written)",
-    )
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, *APART, []], help=WHICH)
     chosen = parser.parse_args().parts
     texts = []
-    for name, part in PARTS.items():
-        if not chosen or name in chosen:
+    for name, part in (PARTS | APART).items():
+        if name in chosen or (not chosen and name in PARTS):
             text = part.measure()
             print(text, flush=True)
             texts.append(text)
-    for name, module in ON_REQUEST.items():
-        if name in chosen:
-            print(importlib.import_module(module).measure(), flush=True)
     if not chosen:
         head = (
             "# Benchmarks\n\n`make bench` measures all of this in one run and writes this page. The machine is shared and "
