@@ -4,25 +4,12 @@ A pact here is a file with `serve(channel, folder, resume)` and `answer(party, f
 FLARE's processes build `Server` and `Party` from these names; what carries the bytes is fedpact.deploy.flare's own.
 """
 
-import importlib.util
 import pathlib
-import sys
-import types
 from typing import Any
 
 from nvflare.collab import collab
 
 from fedpact.deploy import flare
-
-if importlib.util.find_spec("fedpact.deploy.server") is None:
-
-    class PartyLost(Exception):
-        def __init__(self, party: str, why: str) -> None:
-            super().__init__(f"{party}: {why}")
-            self.party, self.why = party, why
-
-    sys.modules["fedpact.deploy.server"] = types.ModuleType("fedpact.deploy.server")
-    vars(sys.modules["fedpact.deploy.server"])["PartyLost"] = PartyLost
 
 
 def read(pact: pathlib.Path) -> dict[str, Any]:

@@ -204,6 +204,71 @@ def wire(
 
 
 @app.command()
+def deploy(
+    engine: Annotated[str, typer.Argument(help="flare (many rounds) or flower (few rounds); see docs/deploy.md.")],
+    pact: Annotated[
+        pathlib.Path, typer.Argument(help="The pact: a Python file with problem, parties and load(party).")
+    ],
+    out: Annotated[pathlib.Path, typer.Option(help="A new folder for what server and sites need.")] = pathlib.Path(
+        "fedpact-kit"
+    ),
+    parties: Annotated[
+        str | None, typer.Option(help="Their names, as in the pact: north,south (default: all).")
+    ] = None,
+    server: Annotated[str, typer.Option(help="The server's host name, as the sites reach it.")] = "localhost",
+    port: Annotated[
+        int | None, typer.Option(help="The server's port (default: 8002 for flare, 9092 for flower).")
+    ] = None,
+    wait: Annotated[float, typer.Option(help="Seconds that a party has for one answer.")] = 600.0,
+    poc: Annotated[bool, typer.Option(help="Try it: start everything on this machine, run, stop.")] = False,
+) -> None:
+    """Write what the server and every site need to run a pact on NVIDIA FLARE or Flower: keys, certificates, settings, commands.
+
+    The folder's README has the four commands. Every party gets its own subfolder with a copy of the pact, keeps its state there,
+    and may put conditions into its policy.toml. With --poc server and sites run as processes of this machine instead.
+    """
+    from fedpact.run.pact import Pact
+
+    try:
+        if engine not in ("flare", "flower"):
+            raise ValueError(f"{engine!r} is no engine; there are flare and flower")
+        stated = Pact(pact)
+        names = stated.parties if parties is None else tuple(name.strip() for name in parties.split(","))
+        if set(names) != set(stated.parties):
+            raise ValueError(f"--parties {parties}: the pact's parties are {', '.join(stated.parties)}")
+        if poc:
+            typer.echo(_tried(engine, pact, names, out, wait))
+            return
+        where = {} if port is None else {"port": port}
+        if engine == "flare":
+            from fedpact.deploy.flare_kit import write_kit as flare_kit
+
+            readme = flare_kit(pact, names, out, host=server, timeout=wait, **where)
+        else:
+            from fedpact.deploy.flower_kit import write_kit as flower_kit
+
+            readme = flower_kit(pact, names, out, server=server, wait=wait, **where)
+    except (ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
+        typer.echo(f"fedpact: {error}", err=True)
+        raise typer.Exit(1) from None
+    typer.echo(f"The commands for the server and the sites are in {readme}")
+
+
+def _tried(engine: str, pact: pathlib.Path, parties: tuple[str, ...], out: pathlib.Path, wait: float) -> str:
+    """Run a pact on an engine on this machine; how it ended, in words."""
+    if engine == "flower":
+        from fedpact.deploy.flower_poc import try_here as on_flower
+
+        return f"The result is in {on_flower(pact, parties, out, wait=wait)}"
+    from fedpact.deploy.flare_poc import try_here as on_flare
+
+    ended = on_flare(pact, parties, out, timeout=wait)
+    if not ended.finished:
+        raise RuntimeError(str(ended))
+    return str(ended)
+
+
+@app.command()
 def version() -> None:
     """Print the version."""
     from fedpact.__about__ import VERSION

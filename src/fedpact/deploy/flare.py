@@ -15,6 +15,9 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, Protocol
 
 from fedpact.deploy.flare_kit import MISSING
+from fedpact.deploy.party import Site
+from fedpact.deploy.server import serve
+from fedpact.engines.remote import PartyLost
 
 try:
     from nvflare.apis.fl_constant import FLContextKey
@@ -49,7 +52,7 @@ class Place:
 def place(kit: pathlib.Path, name: str, who: str) -> Place:
     """Where `who` keeps the pact `name`, from `local/fedpact.json` in its kit; relative paths start at the kit's folder.
 
-    {"hospitals": {"pact": "local/hospitals.py", "folder": "fedpact/hospitals", "policy": "local/policy.json"}}
+    {"hospitals": {"pact": "local/hospitals.py", "folder": "fedpact/hospitals", "policy": "local/policy.toml"}}
     """
     path = kit / "local" / SETTINGS
     if not path.is_file():
@@ -74,7 +77,7 @@ class Party:
     `make_site(pact, party, folder, policy)` is `fedpact.deploy.party.Site` unless a test gives another.
     """
 
-    def __init__(self, make_site: Callable[..., Answering] | None = None) -> None:
+    def __init__(self, make_site: Callable[..., Answering] = Site) -> None:
         self._make_site = make_site
         self._sites: dict[str, Answering] = {}
         self._one_at_a_time = threading.Lock()  # the engine has many threads, a Site one state on one disk
@@ -89,11 +92,8 @@ class Party:
             return self._sites[pact].answer(message)
 
     def _open(self, pact: str) -> Answering:
-        make_site = self._make_site
-        if make_site is None:
-            from fedpact.deploy.party import Site as make_site
         found = place(pathlib.Path(collab.workspace.get_root_dir()), pact, collab.site_name)
-        return make_site(found.pact, collab.site_name, found.folder, found.policy)
+        return self._make_site(found.pact, collab.site_name, found.folder, found.policy)
 
 
 class FlareChannel:
@@ -115,7 +115,7 @@ class FlareChannel:
     def ask(self, message: bytes, parties: Sequence[str]) -> dict[str, bytes]:
         for party in parties:
             if party not in self._sites:
-                raise _lost(party, f"has no site in this job, which has {', '.join(self._sites)}")
+                raise PartyLost(party, f"has no site in this job, which has {', '.join(self._sites)}")
         # `group` rather than `collab.clients(...)`: it takes the context, which the latter looks for in its own thread.
         sites = group(self._context, [self._sites[party] for party in parties], CallOption(timeout=self._timeout))
         call = self._calls.submit(sites.answer, self._pact, message)
@@ -129,7 +129,7 @@ class FlareChannel:
             raise self._stopped()
         if lost:
             others = f"; neither did {', '.join(lost[1:])}" if len(lost) > 1 else ""
-            raise _lost(lost[0], self._why(replies.failures[lost[0]]) + others)
+            raise PartyLost(lost[0], self._why(replies.failures[lost[0]]) + others)
         answers: dict[str, bytes] = dict(replies)
         return {party: answers[party] for party in parties}
 
@@ -155,14 +155,8 @@ class FlareChannel:
             first = min(self._silent_since.values())  # then FLARE ended the others
             lost = [party for party, since in self._silent_since.items() if since == first]
         if 0 < len(lost) < len(self._sites):
-            return _lost(lost[0], "its site is gone, and FLARE has stopped the job")
+            return PartyLost(lost[0], "its site is gone, and FLARE has stopped the job")
         return RunAborted("FLARE has stopped the job: the admin did, or the process of a site ended")
-
-
-def _lost(party: str, why: str) -> Exception:
-    from fedpact.deploy.server import PartyLost
-
-    return PartyLost(party, why)
 
 
 class Server:
@@ -180,7 +174,7 @@ class Server:
         pacts: Sequence[str],
         resume: bool = False,
         timeout: float = 600.0,
-        serve: Callable[..., Any] | None = None,
+        serve: Callable[..., Any] = serve,
     ) -> None:
         if not timeout > 0:
             raise ValueError(f"Server(timeout={timeout}): timeout must be > 0; it is in seconds, for one answer")
@@ -191,16 +185,13 @@ class Server:
 
     @collab.main
     def run(self) -> None:
-        serve = self._serve
-        if serve is None:
-            from fedpact.deploy.server import serve
         job = collab.fl_ctx.get_prop(FLContextKey.CURRENT_RUN)
         results = pathlib.Path(collab.workspace.get_run_dir(job))
         outcome: dict[str, dict[str, Any]] = {}
         for name in self._pacts:
             try:
                 found = place(pathlib.Path(collab.workspace.get_root_dir()), name, SERVER)
-                result = serve(found.pact, FlareChannel(name, self._timeout), found.folder, resume=self._resume)
+                result = self._serve(found.pact, FlareChannel(name, self._timeout), found.folder, resume=self._resume)
                 outcome[name] = {"finished": True, "says": str(result)}
                 shutil.copytree(found.folder, results / "fedpact" / name, dirs_exist_ok=True)
             except Exception as error:  # one pact that fails leaves the next its turn, unless the job was stopped

@@ -62,8 +62,8 @@ def write_kit(
         shutil.copy(pact, local / pact.name)
         settings = {"pact": f"local/{pact.name}", "folder": f"fedpact/{name}"}
         if policy is not None and who != SERVER_FOLDER:
-            shutil.copy(policy, local / "policy.json")
-            settings["policy"] = "local/policy.json"
+            shutil.copy(policy, local / "policy.toml")
+            settings["policy"] = "local/policy.toml"
         _write(local / "fedpact.json", {name: settings})
         _write(local / "comm_config.json", {"allow_adhoc_conns": False, "streaming_retry_timeout": RETRY_SECONDS})
         _quiet_log(local)

@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from fedpact.deploy.server import PartyLost, serve
+from fedpact.deploy.server import serve
+from fedpact.engines.remote import PartyLost
 
 HOME = "FEDPACT_FLOWER_SERVER"  # the server's folder, set by its start.sh: a ServerApp is started by the superlink, not by us
 OUTCOME = "flower.json"  # how the last run ended, in the server's state folder
