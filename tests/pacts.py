@@ -2,6 +2,12 @@
 
 import pathlib
 
+import jax
+import numpy as np
+import pytest
+
+import fedpact as fp
+
 ROWS = """
 import numpy as np
 import fedpact as fp
@@ -24,11 +30,11 @@ COLUMNS = """
 import numpy as np
 import fedpact as fp
 
-parties = ["bank", "shop", "web"]
-active = ["bank"]
+parties = ["north", "south", "west"]
+active = ["north"]
 model = fp.split_model(bottom=lambda width: fp.linear(bias=False))
 loss = fp.logistic_loss(model, labels=(-1, 1))
-FEATURES = {"bank": [0], "shop": [1, 2], "web": [3, 4, 5]}
+FEATURES = {"north": [0], "south": [1, 2], "west": [3, 4, 5]}
 
 
 def load(party):
@@ -80,8 +86,39 @@ PACTS = {
 }
 
 
+def slug(name: str) -> str:
+    return name.replace(" ", "_").lower()
+
+
 def written(folder: pathlib.Path, name: str) -> pathlib.Path:
     """The pact as a file."""
-    file = folder / f"{name.replace(' ', '_').lower()}.py"
+    file = folder / f"{slug(name)}.py"
     file.write_text(PACTS[name])
     return file
+
+
+def own(folder: pathlib.Path) -> np.ndarray:
+    """What a party kept of the answer in its folder: its block, or its own model."""
+    (file,) = folder.glob("*/own.npz")
+    with np.load(file) as saved:
+        return saved["own"] if "own" in saved else saved["point"]
+
+
+def assert_same(deployed: fp.Result, local: fp.Result, folders: dict[str, pathlib.Path]) -> None:
+    """The same run; what is a party's own is in the party's folder and nowhere else."""
+    assert (deployed.status, deployed.rounds, deployed.exchanges) == (local.status, local.rounds, local.exchanges)
+    assert (deployed.bytes_up, deployed.bytes_down) == (local.bytes_up, local.bytes_down)
+    assert deployed.objective == pytest.approx(local.objective, abs=1e-10)
+    if not (isinstance(local.params, dict) and folders.keys() <= local.params.keys()):
+        for mine, theirs in zip(jax.tree.leaves(deployed.params), jax.tree.leaves(local.params), strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-10)
+        return
+    assert not isinstance(deployed.params, dict) or not folders.keys() & deployed.params.keys()
+    assert_own(local, folders)
+
+
+def assert_own(local: fp.Result, folders: dict[str, pathlib.Path]) -> None:
+    """What each party kept is what the run in one process gives it."""
+    for party, folder in folders.items():
+        flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(local.params[party])])
+        np.testing.assert_allclose(own(folder), flat, rtol=0, atol=1e-10)

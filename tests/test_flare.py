@@ -10,6 +10,9 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import jax
+import numpy as np
+import pacts
 import pytest
 
 from fedpact.deploy.flare_kit import write_job, write_kit
@@ -17,6 +20,8 @@ from fedpact.deploy.flare_kit import write_job, write_kit
 pytest.importorskip("nvflare", reason='NVIDIA FLARE is not installed; pip install "fedpact[flare]"')
 
 from fedpact.deploy.flare_poc import Ended, Federation, free_port
+from fedpact.precision import cache_folder
+from fedpact.run.pact import Pact
 
 pytestmark = [
     pytest.mark.deploy,
@@ -155,6 +160,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
         edit(resources, class_allow_list=[*allowed, "flare_ends."])
     path = [str(pathlib.Path(__file__).parent), *(entry for entry in sys.path if entry)]
     env = {"HOME": str(root), "NVFLARE_POC_WORKSPACE": str(root / "poc"), "PYTHONPATH": ":".join(path)}
+    env["FEDPACT_CACHE"], env["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(cache_folder()), "1"
     with Federation(kits, PARTIES, env) as running:
         yield running
 
@@ -167,6 +173,35 @@ def job(federation: Federation, name: str, *pacts: str, resume: bool = False) ->
 def carried(federation: Federation) -> Ended:
     """One job that runs one pact after the other: starting its processes costs more than all of them."""
     return federation.run(job(federation, "carried", *CARRIED, "stranger", "nowhere"), timeout=240.0)
+
+
+@pytest.fixture(scope="module")
+def methods(federation: Federation) -> Ended:
+    """One job that runs a pact for every method."""
+    files = {pacts.slug(name): source for name, source in pacts.PACTS.items()}
+    give(federation.folder, files)
+    every = write_job(federation.folder.parent / "methods", list(files), PARTIES, timeout=300.0)
+    return federation.run(every, timeout=600.0)
+
+
+@pytest.mark.usefixtures("compiled_quickly")
+@pytest.mark.parametrize("name", pacts.PACTS)
+def test_every_method_gives_what_it_gives_in_one_process(methods: Ended, federation: Federation, name: str) -> None:
+    slug = pacts.slug(name)
+    assert methods.pacts[slug]["finished"], methods.pacts[slug]["says"]
+    stated = Pact(federation.folder / "server" / "local" / f"{slug}.py")
+    local = stated.run(stated.tables())
+    with np.load(methods.folder / "fedpact" / slug / "answer.npz") as saved:
+        w = saved["w"]
+    told = json.loads((methods.folder / "fedpact" / slug / "run.json").read_text())
+    assert (told["status"], told["rounds"]) == (local.status, local.rounds)
+    assert told["objective"] == pytest.approx(local.objective, abs=1e-10)
+    folders = {party: federation.folder / party / "fedpact" / slug for party in PARTIES}
+    if isinstance(local.params, dict) and set(PARTIES) <= local.params.keys():
+        pacts.assert_own(local, folders)
+        return
+    flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(local.params)])
+    np.testing.assert_allclose(w, flat, rtol=0, atol=1e-10)
 
 
 def test_the_same_bytes_reach_those_asked_and_nobody_else(carried: Ended) -> None:
@@ -190,16 +225,17 @@ def test_threads_ask_at_once(carried: Ended) -> None:
 def test_a_party_that_fails_is_named_with_the_reason(carried: Ended) -> None:
     assert carried.pacts["fails"]["finished"] is False
     assert (
-        "PartyLost: south: did not answer, its site failed: OSError: the disk is full" in carried.pacts["fails"]["says"]
+        "PartyLost: party 'south': did not answer, its site failed: OSError: the disk is full"
+        in carried.pacts["fails"]["says"]
     )
 
 
 def test_a_party_that_is_late_is_named(carried: Ended) -> None:
-    assert carried.pacts["late"]["says"] == "PartyLost: west: did not answer within 12 s"
+    assert carried.pacts["late"]["says"] == "PartyLost: party 'west': did not answer within 12 s"
 
 
 def test_a_party_without_a_site_is_named(carried: Ended) -> None:
-    assert carried.pacts["stranger"]["says"].startswith("PartyLost: east: has no site in this job")
+    assert carried.pacts["stranger"]["says"].startswith("PartyLost: party 'east': has no site in this job")
 
 
 def test_a_pact_that_the_server_does_not_have_is_named(carried: Ended) -> None:
@@ -230,7 +266,7 @@ def test_a_party_and_then_the_server_are_killed_and_the_run_goes_on(federation: 
     for process in federation.jobs_of("south"):
         os.kill(process, signal.SIGKILL)
     ended = federation.wait(first, timeout=240.0)
-    assert ended.pacts["count"]["says"] == "PartyLost: south: its site is gone, and FLARE has stopped the job"
+    assert ended.pacts["count"]["says"] == "PartyLost: party 'south': its site is gone, and FLARE has stopped the job"
     begin = int(kept.read_text())
     assert 10 <= begin < 100
 
