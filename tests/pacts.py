@@ -65,6 +65,7 @@ def _some(rounds: int) -> str:
 
 
 PACTS = {
+    "front door": (pathlib.Path(__file__).parents[1] / "examples" / "pact.py").read_text(),
     "InteriorPoint": f"{ROWS}problem = limited\nalgorithm = fp.InteriorPoint()\n{TIGHT}",
     "InteriorPoint pooled": f"{ROWS}problem = pooled\nalgorithm = fp.InteriorPoint()\n{TIGHT}",
     "ProxAL Newton": f"{ROWS}problem = limited\nalgorithm = fp.ProxAL(fp.Newton())\n{TIGHT}",
