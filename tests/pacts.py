@@ -78,6 +78,8 @@ PACTS = {
     "FedSGD columns": f"{COLUMNS}problem = fp.minimize(fp.mean(loss))\nalgorithm = fp.FedSGD(batch=20, step=0.1)\n{_some(12)}",
     "FedAvg": f"{ROWS}problem = free\nalgorithm = fp.FedAvg(batch=10, local_steps=3, step=0.1)\n{_some(12)}",
     "FairVFL": f"{COLUMNS}problem = fair\nalgorithm = fp.FairVFL()\n{TIGHT}",
+    "FairVFL encrypted": f"{COLUMNS}problem = fair\nalgorithm = fp.FairVFL()\n"
+    "options = {'tolerance': 1e-4, 'max_rounds': 6, 'privacy': fp.EncryptedResiduals()}\n",
     "FairVFL as printed": f"{COLUMNS}problem = fair\nalgorithm = fp.FairVFL.as_printed()\n{_some(12)}",
     "FedBCD": f"{COLUMNS}problem = fp.minimize(fp.mean(loss), regularizer=fp.l2(0.01))\nalgorithm = fp.FedBCD()\n{_some(12)}",
     "PCFedAvg": f"{PERSONAL}algorithm = fp.PCFedAvg(0.05, 3, 10.0, 10)\n{_some(12)}",

@@ -146,16 +146,15 @@ class _Deployed(Running):
     net: RemoteNetwork
 
     def advance(self, most: int) -> None:
-        self.net.link.oldest, self.net.link.rounds = int(self.parties.version), self.rounds + 1
+        self.net.link.oldest = int(self.parties.version)
         super().advance(most)
 
     def save_state(self) -> None:
         """First the parties, then the server: a version that the server knows is on every party's disk."""
+        if self.net.link.failure is not None:
+            return  # somebody is gone, and what was saved before is whole
         version = int(self.parties.version)
-        try:
-            self.net.link.tell({"kind": "keep", "versions": self.net.link.versions(version), "as": version})
-        except PartyLost:
-            return  # what was saved before is whole
+        self.net.link.tell({"kind": "keep", "versions": self.net.link.versions(version), "as": version})
         self.owner["version_of_states"] = version
         super().save_state()
 

@@ -68,8 +68,7 @@ class Link:
     run: str
     plan: Plan = dataclasses.field(default_factory=Plan)
     number: int = 0
-    oldest: int = NOTHING  # versions before this one are needed no more
-    rounds: int = 0
+    oldest: int = NOTHING  # the version that the round began with: those before it are needed no more
     made: dict[int, tuple[int, Role | None]] = dataclasses.field(
         default_factory=dict
     )  # of a version: before it, by whom
@@ -110,8 +109,7 @@ class Link:
                 "exchange": exchange.name,
                 "number": self.number,
                 "versions": self.versions(before),
-                "oldest": self.oldest,
-                "round": self.rounds,
+                "oldest": self.versions(self.oldest),
             }
             names = self.asked(exchange.among)
             answers = self._asked(words, message, names, exchange.reply.size + HEADER)
@@ -122,9 +120,8 @@ class Link:
                     exchange.reply.check(arrays)
                 except Refused as error:
                     raise PartyLost(name, f"its reply to {exchange.name!r} is refused: {error}") from None
-            self.made = {n: m for n, m in self.made.items() if n >= self.oldest} | {
-                self.number: (before, exchange.among)
-            }
+            needed = min(self.versions(self.oldest).values())
+            self.made = {n: m for n, m in self.made.items() if n >= needed} | {self.number: (before, exchange.among)}
             total = _combined(exchange, [answers[name][1] for name in names])
             return exchange.combined.raw(total), np.asarray([self.number], np.int64).view(np.uint8)
         except BaseException as error:
