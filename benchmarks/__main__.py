@@ -15,6 +15,7 @@ from benchmarks import (
     encrypted_round,
     flare,
     flower,
+    gpu,
     overhead,
     personal,
     scaling,
@@ -31,7 +32,7 @@ PARTS = {
     "cold": cold_start,
     "encrypted": encrypted_round,
 }
-APART = {"flare": flare, "flower": flower}  # start a deployment engine: only where they are named
+APART = {"flare": flare, "flower": flower, "gpu": gpu}  # want an engine or a device: only where they are named
 WHICH = f"which (default: all but {', '.join(APART)}, and the page is written)"
 
 
