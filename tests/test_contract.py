@@ -16,6 +16,7 @@ import pytest
 from problems import CASES
 
 import fedpact as fp
+from fedpact.run import drivers
 
 METHODS: dict[str, fp.Algorithm] = {
     "Newton": fp.ProxAL(fp.Newton()),
@@ -69,6 +70,17 @@ def test_drivers_agree(method: str, driver: Any) -> None:
     np.testing.assert_allclose(other.params["w"], chunked.params["w"], rtol=0, atol=1e-10)
     for cost in ("exchanges", "bytes_up", "bytes_down"):
         assert getattr(other, cost) == getattr(chunked, cost) == chunked.history.total(cost) > 0
+
+
+def test_programs_of_very_many_problems_are_not_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedpact.run.drivers.KEPT", 2)
+    monkeypatch.setattr("fedpact.run.drivers._met", set())
+    for bound in (0.1, 0.2, 0.3, 0.4, 0.5):
+        x = fp.value(lambda w, rows: w["x"])
+        problem = fp.minimize(fp.value(lambda w, rows: w["x"] ** 2), [x >= bound])
+        result = fp.solve(problem, fp.split_rows([fp.Table(y=[0.0])]), fp.InteriorPoint(), start={"x": 1.0})
+        assert result.params["x"] == pytest.approx(bound, abs=1e-4)
+        assert drivers.chunk._cache_size() <= 3
 
 
 def test_a_run_that_changes_its_driver_counts_on(tmp_path: pathlib.Path) -> None:
