@@ -111,7 +111,8 @@ def met_before(algorithm: Algorithm, *state: Any) -> bool:
         return True
     if len(_met) >= KEPT:
         _met.clear()
-        for program in (chunk, fused, step, begin, conclude, *certificate.PROGRAMS):
+        programs: tuple[Any, ...] = (chunk, fused, step, begin, conclude, *certificate.PROGRAMS)
+        for program in programs:
             program.clear_cache()
     _met.add(kind)
     return False
