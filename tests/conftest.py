@@ -38,9 +38,8 @@ def compiled_quickly() -> Iterator[None]:
     jax.config.update("jax_disable_most_optimizations", False)
 
 
-MOST_MAPS = (
-    15_000  # the kernel allows a process 65,530 by default; compiled programs hold several each, and past it is a crash
-)
+# Compiled programs hold several mappings of memory each; the kernel allows a process 65,530, and past that is a crash.
+MOST_MAPS = 30_000
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -75,6 +75,7 @@ def test_drivers_agree(method: str, driver: Any) -> None:
 def test_programs_of_very_many_problems_are_not_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedpact.run.drivers.KEPT", 2)
     monkeypatch.setattr("fedpact.run.drivers._met", set())
+    drivers.chunk.clear_cache()
     for bound in (0.1, 0.2, 0.3, 0.4, 0.5):
         x = fp.value(lambda w, rows: w["x"])
         problem = fp.minimize(fp.value(lambda w, rows: w["x"] ** 2), [x >= bound])
