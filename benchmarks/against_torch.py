@@ -47,7 +47,8 @@ def measure() -> str:
         "surrogate and moves by Lemma 1. fedpact: the default driver after compiling, history kept, nothing measured on all "
         f"rows. Both in float64. A round's wall-clock time, best of {REPEATS}, alternating; the ratio is to the faster torch. "
         "Processor time is that of all threads, median, torch with 1 thread: other jobs on the machine disturb it little. On the "
-        f"same rows both give the same gradient, and the same parameters after {CHECKED} rounds, to {ALIKE:g}.\n",
+        f"same rows both give the same gradient, and the same parameters after {CHECKED} rounds, to {ALIKE:g}. "
+        "Where the ratio of processor times is 1, both spend theirs in the same matrix products.\n",
         f"| parties | rows of each | {' | '.join(heads)} | fedpact, ms | times as fast "
         "| torch, processor ms | fedpact, processor ms | ratio |",
         "|---|---|" + "---|" * (len(counts) + 5),

@@ -38,6 +38,19 @@ def compiled_quickly() -> Iterator[None]:
     jax.config.update("jax_disable_most_optimizations", False)
 
 
+# Compiled programs hold several mappings of memory each; the kernel allows a process 65,530, and past that is a crash.
+MOST_MAPS = 30_000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_programs() -> Iterator[None]:
+    """A worker that has compiled very many programs forgets them before its next module."""
+    yield
+    maps = pathlib.Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS:
+        jax.clear_caches()
+
+
 @pytest.fixture(scope="session")
 def hospitals() -> fp.Parties:
     return fp.split_rows(fp.datasets.breast_cancer(), parties=5, stratify="y", seed=0)

@@ -16,6 +16,9 @@ import pytest
 from problems import CASES
 
 import fedpact as fp
+from fedpact.run import drivers
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 METHODS: dict[str, fp.Algorithm] = {
     "Newton": fp.ProxAL(fp.Newton()),
@@ -71,6 +74,18 @@ def test_drivers_agree(method: str, driver: Any) -> None:
         assert getattr(other, cost) == getattr(chunked, cost) == chunked.history.total(cost) > 0
 
 
+def test_programs_of_very_many_problems_are_not_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedpact.run.drivers.KEPT", 2)
+    monkeypatch.setattr("fedpact.run.drivers._met", set())
+    drivers.chunk.clear_cache()
+    for bound in (0.1, 0.2, 0.3, 0.4, 0.5):
+        x = fp.value(lambda w, rows: w["x"])
+        problem = fp.minimize(fp.value(lambda w, rows: w["x"] ** 2), [x >= bound])
+        result = fp.solve(problem, fp.split_rows([fp.Table(y=[0.0])]), fp.InteriorPoint(), start={"x": 1.0})
+        assert result.params["x"] == pytest.approx(bound, abs=1e-4)
+        assert drivers.chunk._cache_size() <= 3
+
+
 def test_a_run_that_changes_its_driver_counts_on(tmp_path: pathlib.Path) -> None:
     _, uninterrupted = whole("Newton")
     for rounds, driver in ((3, "fused"), (6, "chunked"), (8, "fused"), (10_000, "chunked")):
@@ -112,7 +127,11 @@ def test_resumed_in_another_process(tmp_path: pathlib.Path) -> None:
     folder, uninterrupted = whole("Newton")
     CASE.solve(METHODS["Newton"], TOLERANCE, save=tmp_path, max_rounds=9)
     paths = [str(pathlib.Path(__file__).parent), str(pathlib.Path(fp.__file__).parents[1])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    as_here = {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+    }  # as `compiled_quickly` does
+    environment = {**os.environ, **as_here}
     subprocess.run([sys.executable, "-c", RESUME, tmp_path, str(TOLERANCE)], env=environment, check=True, timeout=300)
     with np.load(folder / "answer.npz") as one, np.load(tmp_path / "answer.npz") as other:
         assert one.files == other.files
@@ -126,7 +145,7 @@ def test_resumed_after_the_certificate_sent_the_method_on(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A method that aims too low is sent on with stricter goals; how often is part of the run."""
-    monkeypatch.setattr("fedpact.run.solve.CAUTION", 100.0)
+    monkeypatch.setattr("fedpact.run.running.CAUTION", 100.0)
     uninterrupted = CASE.solve(METHODS["Newton"], TOLERANCE)
     for cut in range(4, uninterrupted.rounds):
         part = CASE.solve(METHODS["Newton"], TOLERANCE, save=tmp_path, resume=True, max_rounds=cut)

@@ -22,6 +22,7 @@ from fedpact.problem.fingerprint import digest
 from fedpact.protocol.algorithm import Goal
 from fedpact.run import drivers
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 D = 4
 
 

@@ -17,6 +17,7 @@ from fedpact.federation.blocks import bind_columns
 from fedpact.problem.split import EMBEDDED
 from fedpact.protocol.sampling import draw
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 HIDDEN, FEATURES, CLASSES = 6, 8, 3
 NET = fp.mlp([FEATURES, HIDDEN, CLASSES], activation=jax.nn.swish, bias=False)
 COST = fp.softmax_loss(NET)

@@ -183,6 +183,9 @@ def _exchange_personal(net: Any, models: Any) -> tuple[jax.Array, ...]:
     return objective, *reply.each
 
 
+PROGRAMS = (_exchange, _exchange_columns, _exchange_personal)  # compiled once for each kind of run
+
+
 def add_up(own: Oracle, model: OwnModel, message: None) -> tuple[OwnModel, Reply]:
     del own, message
     return model, Reply(sum=model.point)

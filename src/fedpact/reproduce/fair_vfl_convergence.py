@@ -23,6 +23,9 @@ from fedpact.reproduce.table import Rows
 from fedpact.run.progress import ProgressLine
 from fedpact.run.solve import solve
 
+SMALLEST = (
+    1e-5  # gaps below are drawn here: at the start all scores are equal, and 1e-16 would stretch a logarithmic axis
+)
 LEVEL = 1e-2  # ε
 CLOCK = Clock(step={ACTIVE: 0.2}, latency=1.0)
 PACES: dict[str, tuple[int, Pace]] = {
@@ -110,4 +113,5 @@ def figures(rows: list[dict[str, Any]]) -> list[str]:
 def _shown(row: dict[str, Any], quantity: str, across: str, at: np.ndarray) -> np.ndarray:
     """The quantity at these rounds or seconds: what the last round that had ended by then began with."""
     ended = np.arange(1, row["rounds"] + 1) if across == "round" else np.asarray(row["seconds"])
-    return np.asarray(row[quantity])[np.clip(np.searchsorted(ended, at, "right") - 1, 0, None)]
+    found = np.asarray(row[quantity])[np.clip(np.searchsorted(ended, at, "right") - 1, 0, None)]
+    return np.maximum(found, SMALLEST)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from fedpact import certificate
 from fedpact.certificate import OwnModel
 from fedpact.engines.local import Metered
 from fedpact.federation.blocks import Block
@@ -20,7 +21,7 @@ from fedpact.protocol.algorithm import Algorithm, ColumnAlgorithm, Info, Persona
 from fedpact.protocol.messages import Reply
 
 CHUNK = 256  # rounds that one call can record
-KEPT = 256  # kinds of runs that are remembered as compiled
+KEPT = 100  # kinds of runs whose programs are kept: each holds some 350 mappings of memory, and Linux allows a process 65,530
 
 
 class Cost(eqx.Module):
@@ -99,18 +100,22 @@ def chunk(algorithm: Algorithm, net: Any, server: Any, parties: Any, limit: jax.
     return lax.while_loop(more, once, (server, parties, jnp.zeros((), int), lines))
 
 
-_compiled: set[Any] = set()
+_met: set[Any] = set()
 
 
-def compile_chunk(algorithm: Algorithm, *state: Any) -> None:
-    """Compile `chunk` by a call of no rounds, once in a process for each method and kind of data."""
+def met_before(algorithm: Algorithm, *state: Any) -> bool:
+    """Whether this process has run this method on this kind of data. When it has met very many, all programs are dropped."""
     leaves, tree = jax.tree.flatten(state)
     kind = algorithm, tree, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
-    if kind not in _compiled:
-        chunk(algorithm, *state, np.asarray(0))
-        if len(_compiled) >= KEPT:
-            _compiled.clear()
-        _compiled.add(kind)
+    if kind in _met:
+        return True
+    if len(_met) >= KEPT:
+        _met.clear()
+        programs: tuple[Any, ...] = (chunk, fused, step, begin, conclude, *certificate.PROGRAMS)
+        for program in programs:
+            program.clear_cache()
+    _met.add(kind)
+    return False
 
 
 @partial(jax.jit, static_argnums=0)

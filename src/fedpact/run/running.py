@@ -50,8 +50,9 @@ class Running:
         began = time.perf_counter()
         self.goal = goal_of(self.tolerance)
         self.server, self.parties = drivers.begin(self.algorithm, self.net, self.bound.start, self.goal, self.seed)
-        if self.driver == "chunked":
-            drivers.compile_chunk(self.algorithm, self.net, self.server, self.parties)
+        state = self.net, self.server, self.parties
+        if not drivers.met_before(self.algorithm, *state) and self.driver == "chunked":
+            drivers.chunk(self.algorithm, *state, np.asarray(0))  # no round: compiles
         self.compile_seconds = time.perf_counter() - began
         self.seconds = 0.0
         self.history = History.empty()
