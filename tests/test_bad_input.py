@@ -252,7 +252,7 @@ def test_the_servers_rows(case: str):
 
 
 class Unhashable:
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __call__(self, params: Any, rows: Any) -> Any:
         return params["b"]
