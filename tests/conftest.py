@@ -30,12 +30,17 @@ def data_folder(monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def compiled_quickly() -> Iterator[None]:
-    """For tests that wait for the compiler more than for what it compiles; the examples run optimised, as users run them."""
+    """For modules that wait for the compiler more than for what it compiles; the examples run optimised, as users run them.
+
+    JAX does not tell programs apart by this setting, so none is shared with a module that goes without it.
+    """
+    jax.clear_caches()
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
+    jax.clear_caches()
 
 
 # Compiled programs hold several mappings of memory each; the kernel allows a process 65,530, and past that is a crash.

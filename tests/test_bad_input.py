@@ -21,8 +21,6 @@ import fedpact as fp
 from fedpact.datasets import store
 from fedpact.run.checkpoint import Folder
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 RNG = np.random.default_rng(0)
 ROWS = fp.Table(
     x=RNG.normal(size=(12, 3)),
@@ -254,7 +252,7 @@ def test_the_servers_rows(case: str):
 
 
 class Unhashable:
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __call__(self, params: Any, rows: Any) -> Any:
         return params["b"]

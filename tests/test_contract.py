@@ -18,8 +18,6 @@ from problems import CASES
 import fedpact as fp
 from fedpact.run import drivers
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 METHODS: dict[str, fp.Algorithm] = {
     "Newton": fp.ProxAL(fp.Newton()),
     "LBFGS": fp.ProxAL(fp.LBFGS()),
@@ -127,11 +125,7 @@ def test_resumed_in_another_process(tmp_path: pathlib.Path) -> None:
     folder, uninterrupted = whole("Newton")
     CASE.solve(METHODS["Newton"], TOLERANCE, save=tmp_path, max_rounds=9)
     paths = [str(pathlib.Path(__file__).parent), str(pathlib.Path(fp.__file__).parents[1])]
-    as_here = {
-        "PYTHONPATH": os.pathsep.join(paths),
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-    }  # as `compiled_quickly` does
-    environment = {**os.environ, **as_here}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     subprocess.run([sys.executable, "-c", RESUME, tmp_path, str(TOLERANCE)], env=environment, check=True, timeout=300)
     with np.load(folder / "answer.npz") as one, np.load(tmp_path / "answer.npz") as other:
         assert one.files == other.files

@@ -16,7 +16,7 @@ from fedpact.run.fingerprint import digest
 LIMIT = 3.0
 TARGET: object = 1.0
 SETTINGS = types.ModuleType("settings")
-SETTINGS.target = 1.0  # type: ignore[attr-defined]
+SETTINGS.target = 1.0
 
 
 def stated(bound: float = 0.2, factor: float = 2.0) -> fp.Problem:

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
+FRONT_DOOR = pathlib.Path(__file__).parents[2] / "shared" / "front_door"
 
 
 @pytest.mark.parametrize("program", sorted(p.name for p in EXAMPLES.glob("*.py")))
@@ -16,3 +17,9 @@ def test_it_runs(program: str, tmp_path: pathlib.Path) -> None:
     command = [sys.executable, "-W", "error", str(EXAMPLES / program)]
     done = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(not FRONT_DOOR.is_dir(), reason="the front door is not beside this checkout")
+def test_the_examples_are_the_front_door_to_the_letter() -> None:
+    wanted = {path.name[2:]: path.read_text() for path in FRONT_DOOR.glob("*.py")}
+    assert wanted == {path.name: path.read_text() for path in EXAMPLES.glob("*.py")}

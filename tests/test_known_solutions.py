@@ -233,4 +233,4 @@ def test_the_printed_rule_minds_pooled_multipliers() -> None:
 
 def test_the_central_method_checks_its_penalty() -> None:
     with pytest.raises(ValueError, match=r"CentralProxAL\(beta=None\)"):
-        fp.CentralProxAL(beta=None)  # type: ignore[arg-type]
+        fp.CentralProxAL(beta=None)

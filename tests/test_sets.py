@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedpact as fp
-from fedpact.problem.sets import on_flat
+from fedpact.problem.own_sets import on_flat
 
 SIZE = 6
 PARAMS = {"b": np.zeros(2), "w": np.zeros((2, 2))}  # flat: b, then w

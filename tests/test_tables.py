@@ -55,7 +55,7 @@ def test_columns_cannot_be_changed_from_inside_or_outside():
     with pytest.raises(ValueError, match="read-only"):
         table["x"][0] = 7
     with pytest.raises(TypeError):
-        table["y"] = mine  # type: ignore[index]
+        table["y"] = mine
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedpact.problem.sets import AnySet, Both, ConvexSet, OwnSet, on_flat
+from fedpact.problem.own_sets import OwnSet, on_flat
+from fedpact.problem.sets import AnySet, Both, ConvexSet
 
 
 class Own(eqx.Module):

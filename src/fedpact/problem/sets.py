@@ -56,7 +56,7 @@ class ConvexSet(eqx.Module):
                 if met is not None:
                     return met
         raise ValueError(
-            f"the projection onto {_words(self)} and {_words(other)} together is not known in closed form; give it as "
+            f"the projection onto {in_words(self)} and {in_words(other)} together is not known in closed form; give it as "
             "fp.projection(fn), or put the two on different parameters with on="
         )
 
@@ -75,7 +75,7 @@ class Both(eqx.Module):
                 continue
             met = same[0] & more
             if len(same) > 1 or isinstance(met, Both):
-                raise ValueError(f"{_words(more)} overlaps two other sets; state one set for each parameter")
+                raise ValueError(f"{in_words(more)} overlaps two other sets; state one set for each parameter")
             parts[next(i for i, part in enumerate(parts) if part is same[0])] = met
         return Both(tuple(parts))
 
@@ -207,43 +207,6 @@ class Projection(ConvexSet):
             raise ValueError(f"{told} gives shapes {shapes[1]} for parameters {shapes[0]}; it should keep them")
         _try_out(fitted, told)
         return fitted
-
-
-class OwnSet(eqx.Module):
-    """A party's set on the flat vector of its parameters."""
-
-    parts: tuple[ConvexSet, ...]
-    spans: tuple[tuple[tuple[int, int], ...] | None, ...] = eqx.field(static=True)  # of the flat vector, for each part
-
-    def project(self, w: jax.Array) -> jax.Array:
-        for part, spans in zip(self.parts, self.spans, strict=True):
-            if spans is None:
-                w = part.project(w)
-                continue
-            moved = part.project(jnp.concatenate([w[start:stop] for start, stop in spans]))
-            taken = 0
-            for start, stop in spans:
-                w = w.at[start:stop].set(moved[taken : taken + stop - start])
-                taken += stop - start
-        return w
-
-
-def on_flat(given: AnySet, params: Any) -> OwnSet:
-    """A set, checked against these parameters, on their flat vector."""
-    shape = Shape.of(params)
-    parts = given.parts if isinstance(given, Both) else (given,)
-    spans: list[tuple[tuple[int, int], ...] | None] = []
-    for part in parts:
-        if part.on is None:
-            spans.append(None)
-            continue
-        ends = np.cumsum([0, *(math.prod(s) for s in shape.shapes)])
-        named = [name for name, _ in leaf_names(params)]
-        for name in part.on:
-            if name not in named:
-                raise ValueError(f"{_words(part)} is on {name!r}, but the parameters are {', '.join(named)}")
-        spans.append(tuple((int(ends[i]), int(ends[i + 1])) for i, name in enumerate(named) if name in part.on))
-    return OwnSet(tuple(part.fitted(shape) for part in parts), tuple(spans))
 
 
 # stating one
@@ -400,7 +363,7 @@ def _size(given: ConvexSet, shape: Shape) -> int:
     return sum(math.prod(leaf.shape) for name, leaf in leaves if given.on is None or name in given.on)
 
 
-def _words(given: AnySet) -> str:
+def in_words(given: AnySet) -> str:
     kinds = given.parts if isinstance(given, Both) else (given,)
     return " and ".join(type(kind).__name__ for kind in kinds)
 

@@ -21,7 +21,7 @@ from fedpact.protocol.algorithm import Algorithm, ColumnAlgorithm, Info, Persona
 from fedpact.protocol.messages import Reply
 
 CHUNK = 256  # rounds that one call can record
-KEPT = 100  # kinds of runs whose programs are kept: each holds some 350 mappings of memory, and Linux allows a process 65,530
+KEPT = 50  # kinds of runs whose programs are kept: each holds 300 to 800 mappings of memory, and Linux allows 65,530
 
 
 class Cost(eqx.Module):
