@@ -93,11 +93,10 @@ class Overheard(Metered):
         super().__init__(net)
         self.heard: list[Any] = []
 
-    def exchange(self, step: Any, parties: Any, message: Any, among: Any = None) -> Any:
-        reply, parties = super().exchange(step, parties, message, among)
+    def carried(self, message: Any, reply: Any, among: Any) -> None:
+        super().carried(message, reply, among)
         if among == "passive":
             self.heard.append((message, reply.each))
-        return reply, parties
 
 
 def test_passive_parties_and_server_see_ciphertext_and_masks() -> None:

@@ -302,10 +302,10 @@ class Overheard(Metered):
         super().__init__(net)
         self.heard: list[Any] = []
 
-    def exchange(self, step: Any, parties: Any, message: Any, among: Any = None) -> Any:
+    def carried(self, message: Any, reply: Any, among: Any) -> None:
+        super().carried(message, reply, among)
         if among != "active":
             self.heard.append(message)
-        return super().exchange(step, parties, message, among)
 
 
 def test_passive_parties_are_told_the_residual_and_nothing_else() -> None:

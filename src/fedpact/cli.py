@@ -2,7 +2,7 @@
 
 import os
 import pathlib
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -239,7 +239,7 @@ def deploy(
         if poc:
             typer.echo(_tried(engine, pact, names, out, wait))
             return
-        where = {} if port is None else {"port": port}
+        where: Any = {} if port is None else {"port": port}
         if engine == "flare":
             from fedpact.deploy.flare_kit import write_kit as flare_kit
 

@@ -115,11 +115,17 @@ class Averaging(OneModel[Server]):
         step, penalty = at(self.step, server.t), at(self.penalty, server.t)
         assert step is not None  # `prepared` has made it a schedule
         call = Call(server.w, folded_key(server.key, server.t), step, penalty)
-        reply, parties = net.exchange(self.local, parties, call)
-        change, value = reply.sum.change / reply.sum.part, reply.sum.objective / reply.sum.part
+        reply, parties = exchange_of(self, net)(self.local, parties, call)
+        part = jnp.where(reply.sum.part > 0, reply.sum.part, 1.0)  # 0 where all that were to answer stayed away
+        change, value = reply.sum.change / part, reply.sum.objective / part
         slope = jnp.max(jnp.abs(change)) / (step * self.local_steps)
         after = Server(server.w + change, server.key, server.t + 1, server.status)
         return sound_or_broken(after, server, value), parties, line(value, slope, reply)
+
+
+def exchange_of(method: "OneModel[Any]", net: Network) -> Callable[..., tuple[Reply, PartyStates]]:
+    """How a round asks: where not all parties take part anyway, one that stays away is one that takes none."""
+    return net.partial_exchange if method.participation < 1 else net.exchange
 
 
 def sound_or_broken(after: Held, before: Held, value: jax.Array) -> Held:

@@ -23,6 +23,7 @@ from fedpact.algorithms.local_steps import (
     answered,
     at,
     check_local,
+    exchange_of,
     line,
     settled,
     sound_or_broken,
@@ -115,7 +116,7 @@ class SCAFFOLD(OneModel[ControlledServer]):
         step, penalty = at(self.step, server.t), at(self.penalty, server.t)
         assert step is not None  # `prepared` has made it a schedule
         call = ControlledCall(server.w, folded_key(server.key, server.t), step, penalty, server.control)
-        reply, parties = net.exchange(self.local, parties, call)
+        reply, parties = exchange_of(self, net)(self.local, parties, call)
         count = answering(net.parties, self.participation)
         change, value = reply.sum.change / count, reply.sum.objective / count
         slope = jnp.max(jnp.abs(change)) / (step * self.local_steps)

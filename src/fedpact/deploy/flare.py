@@ -80,16 +80,16 @@ class Party:
     def __init__(self, make_site: Callable[..., Answering] = Site) -> None:
         self._make_site = make_site
         self._sites: dict[str, Answering] = {}
-        self._one_at_a_time = threading.Lock()  # the engine has many threads, a Site one state on one disk
+        self._opening = threading.Lock()  # the engine has many threads
 
     @collab.publish
     def answer(self, pact: str, message: bytes) -> bytes:
         if collab.caller != SERVER:
             raise PermissionError(f"{collab.site_name} answers the server only, not {collab.caller}")
-        with self._one_at_a_time:
+        with self._opening:
             if pact not in self._sites:
                 self._sites[pact] = self._open(pact)
-            return self._sites[pact].answer(message)
+        return self._sites[pact].answer(message)
 
     def _open(self, pact: str) -> Answering:
         found = place(pathlib.Path(collab.workspace.get_root_dir()), pact, collab.site_name)
@@ -112,7 +112,9 @@ class FlareChannel:
         self._silent_since: dict[str, float] = {}
         self._calls = ThreadPoolExecutor(max_workers=2 * len(self._sites), thread_name_prefix="fedpact")
 
-    def ask(self, message: bytes, parties: Sequence[str]) -> dict[str, bytes]:
+    interrupts = True  # a site's process has many threads
+
+    def ask(self, message: bytes, parties: Sequence[str], some: bool = False) -> dict[str, bytes]:
         for party in parties:
             if party not in self._sites:
                 raise PartyLost(party, f"has no site in this job, which has {', '.join(self._sites)}")
@@ -127,11 +129,11 @@ class FlareChannel:
         lost = [party for party in parties if party in replies.failures]
         if lost and self._context.is_aborted():
             raise self._stopped()
-        if lost:
+        if lost and not (some and len(lost) < len(parties)):
             others = f"; neither did {', '.join(lost[1:])}" if len(lost) > 1 else ""
             raise PartyLost(lost[0], self._why(replies.failures[lost[0]]) + others)
         answers: dict[str, bytes] = dict(replies)
-        return {party: answers[party] for party in parties}
+        return {party: answers[party] for party in parties if party in answers}
 
     def _why(self, failure: Any) -> str:
         if isinstance(failure.cause, TimeoutError):

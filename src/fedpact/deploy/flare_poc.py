@@ -100,6 +100,7 @@ class Federation:
             with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):
                 if self._session is None:
                     self._log_in(Session(ADMIN, str(self.folder / ADMIN_FOLDER)))
+                assert self._session is not None
                 there = {client.name for client in self._session.get_connected_client_list()}
                 missing = [party for party in self.parties if party not in there]
             time.sleep(0.2)

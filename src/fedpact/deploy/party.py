@@ -3,6 +3,7 @@
 hello   the pact's digest: the party compares it with its own, asks its policy, and describes its table
 meet    what all described: the party traces the method and makes its functions; or goes on from a state that it saved
 step    one exchange: its state and the message go in, its new state and its reply come out
+enough  while a step is at work: the other parties have answered, so that a patient one comes to its end
 keep    write a version of the state to the party's disk, so that a run can be resumed from it
 end     write what the party keeps of the answer: its block of parameters, its own model, its multipliers
 """
@@ -11,6 +12,7 @@ import json
 import os
 import pathlib
 import re
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -42,8 +44,12 @@ from fedpact.run.pact import Pact
 KEPT = 2  # versions of the state on disk: the last, and the one before in case the server did not get to write its own
 
 
+class Anew(Refused):
+    """A message of a run of which this process knows nothing."""
+
+
 class Site:
-    """One party of a pact.
+    """One party of a pact. Messages are answered one after the other, whatever threads bring them, but for `enough`.
 
     pact: the file. party: its name there. folder: where the party's own state is kept; nobody else reads it.
     policy: a TOML file with the party's conditions (default: none; see fedpact.deploy.policy).
@@ -64,6 +70,7 @@ class Site:
         self.policy = Policy.read(policy)
         self.table: Table | None = None
         self.run: _Run | None = None
+        self._one_at_a_time = threading.Lock()
 
     @in_double
     def answer(self, message: bytes) -> bytes:
@@ -76,10 +83,14 @@ class Site:
             answers: dict[str, Callable[..., bytes]] = {
                 "hello": self._hello, "meet": self._meet, "step": self._step, "keep": self._keep, "end": self._end
             }  # fmt: skip
+            if words.get("kind") == "enough":
+                return self._enough(words)
             if words.get("kind") not in answers:
                 raise Refused(f"a message of the kind {words.get('kind')!r} is unknown here")
-            with kept_programs():
+            with self._one_at_a_time, kept_programs():
                 return answers[words["kind"]](words, arrays)
+        except Anew as error:
+            return self._say(run, refused=str(error), anew=True)
         except Refused as error:
             return self._say(run, refused=str(error))
         except Exception as error:
@@ -129,9 +140,8 @@ class Site:
         if len(everybody) != len(self.pact.parties):
             raise Refused(f"{len(everybody)} parties are described, and the pact has {len(self.pact.parties)}")
         self.run = _Run(self, str(words["run"]), everybody, words)
-        version = int(words.get("resume", NOTHING))
-        if version != NOTHING:
-            self.run.load(version)
+        if words.get("resume") is not None:
+            self.run.load(int(words["resume"][self.party]), int(words["as"]))
         return self._say(self.run.name, plan=self.run.plan.digest)
 
     # rounds
@@ -144,8 +154,14 @@ class Site:
         if not isinstance(number, int) or number <= run.last:
             raise Refused(f"message {number} comes late: {run.last} was answered already")
         reply = run.step(words, arrays)
-        run.last, run.said = number, self._say(run.name, reply, number=number)
-        return run.said
+        said = self._say(run.name, reply, number=number)
+        run.last, run.said = number, said
+        return said
+
+    def _enough(self, words: dict[str, Any]) -> bytes:
+        run = self._same(words)
+        run.enough = max(run.enough, int(words["number"]))
+        return self._say(run.name)
 
     def _keep(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
         del arrays
@@ -161,7 +177,7 @@ class Site:
 
     def _same(self, words: dict[str, Any]) -> "_Run":
         if self.run is None or self.run.name != words.get("run"):
-            raise Refused("it knows nothing of this run: it was started anew, so resume the run, which greets it again")
+            raise Anew("it knows nothing of this run: it was started anew, so resume the run, which greets it again")
         return self.run
 
 
@@ -192,13 +208,17 @@ class _Run:
         active = setting.active or (False,) * len(pact.parties)
         self.role = "active" if active[self.place] else "passive"
         link = Link(Nobody(), pact.parties, active, name)
+        algorithm = algorithm.deployed(self._is_enough)
         self.plan: Plan = traced(algorithm, RemoteNetwork(LocalNetwork.of(bound), link), bound)
         self.bucket = next(at for at, places in enumerate(bound.order) if self.place in places)
         self.states: dict[int, Any] = {NOTHING: None}
         self.made_by: dict[int, str] = {}
         self.steps: dict[str, Any] = {}
         self.asked: dict[str, int] = {}
-        self.last, self.said = 0, None
+        self.last = 0
+        self.said: bytes | None = None  # to the last message
+        self.own_steps = 0  # that patient steps took, in all
+        self.number = self.enough = 0  # the message at work, and the last of which it was said that it is enough
         self.most = HEADER + max(e.message.size for e in self.plan.exchanges.values())
 
     @property
@@ -211,14 +231,19 @@ class _Run:
 
     def version(self, words: dict[str, Any]) -> int:
         """The version of its own state that a message means."""
-        version = words["versions"][self.role]
+        version = words["versions"][self.site.party]
         if version not in self.states:
             raise Refused(f"it has no version {version} of its state any more")
         return version
 
+    def _is_enough(self) -> bool:
+        """Asked by a patient step after each of its own steps."""
+        self.own_steps += 1
+        return self.enough >= self.number
+
     def step(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run the step that a message names, and put its new state beside the older ones."""
-        name = words.get("exchange")
+        name = str(words.get("exchange"))
         if name not in self.plan:
             raise Refused(f"no exchange of this run is called {name!r}")
         exchange = self.plan[name]
@@ -230,13 +255,13 @@ class _Run:
             self.site.policy.admit_round(max(self.asked.values()))
         if name not in self.steps:
             self.steps[name] = jax.jit(exchange.step)
-        before = self.states[self.version(words)]
+        before, self.number = self.states[self.version(words)], int(words["number"])
         state, reply = self.steps[name](self.own, before, exchange.message.as_tree(arrays))
         found = {
             leaf.name: np.asarray(x) for leaf, x in zip(exchange.reply.leaves, jax.tree.leaves(reply), strict=True)
         }
         exchange.reply.check(found)
-        number, oldest = words["number"], int(words["oldest"][self.role])
+        number, oldest = self.number, int(words["oldest"][self.site.party])
         self.states = {v: s for v, s in self.states.items() if v == NOTHING or v >= oldest} | {number: state}
         self.made_by = {v: by for v, by in self.made_by.items() if v in self.states} | {number: name}
         return found
@@ -246,7 +271,7 @@ class _Run:
     def save(self, version: int, called: int) -> None:
         """Write a version under the name by which the server will ask for it, and remember it so."""
         self.states[called], self.made_by[called] = self.states[version], self.made_by[version]
-        words = {"run": self.name, "made_by": self.made_by[version], "data": self._data()}
+        words = {"run": self.name, "made_by": self.made_by[version], "data": self._data(), "asked": self.asked}
         arrays = {name: np.asarray(leaf) for name, leaf in named_leaves(self.states[version])}
         told = np.frombuffer(json.dumps(words).encode(), np.uint8)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -254,8 +279,8 @@ class _Run:
         for old in sorted(self.folder.glob("state-*.npz"), key=_number)[:-KEPT]:
             old.unlink()
 
-    def load(self, version: int) -> None:
-        """Go on from a version that was saved."""
+    def load(self, version: int, called: int) -> None:
+        """Go on from a version that was saved, which is called so from now on."""
         file = self._file(version)
         if not file.exists():
             raise Refused(f"it has saved no version {version} of its state in its folder; begin a new run")
@@ -272,8 +297,8 @@ class _Run:
             raise Refused("its saved state belongs to another method; begin a new run")
         leaves = [arrays[f"state{n}"] for n in names]
         state = jax.tree.unflatten(jax.tree.structure(like.specs[self.bucket]), leaves)
-        self.states[version], self.made_by[version] = state, words["made_by"]
-        self.last = version
+        self.states[called], self.made_by[called] = state, words["made_by"]
+        self.asked, self.last = words["asked"], called
 
     def hand_out(self, version: int) -> None:
         """What the party keeps of the answer, by name; see `fedpact.deploy.party`."""

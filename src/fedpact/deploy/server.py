@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ from fedpact.deploy.plans import traced
 from fedpact.engines.local import LocalNetwork
 from fedpact.engines.remote import NOTHING, Channel, Link, PartyLost, RemoteNetwork
 from fedpact.federation.apart import Description, bind_columns_described, bind_described, described
-from fedpact.federation.binding import Bound
+from fedpact.federation.binding import DISCLOSED, Bound
 from fedpact.federation.blocks import BoundColumns
 from fedpact.federation.columns import INPUTS
 from fedpact.federation.rows import checked_seed
@@ -28,8 +29,6 @@ from fedpact.run.pact import Pact
 from fedpact.run.progress import ProgressLine
 from fedpact.run.result import Result
 from fedpact.run.running import Found, Running
-
-DISCLOSED = 512  # parties times constraints up to which their curves are recorded without being asked
 
 
 @in_double
@@ -67,30 +66,35 @@ def serve(
 def _served(
     pact: Pact, link: Link, home: Folder, resume: bool, before: dict[str, Any] | None, progress: bool | None
 ) -> Result:
-    told = link.tell({"kind": "hello", "digest": pact.digest, "version": __about__.VERSION})
-    everybody = []
-    for name in pact.parties:
-        try:
-            everybody.append(Description.read(told[name].get("description")))
-        except ValueError as error:
-            raise PartyLost(name, str(error)) from None
+    everybody = [description for _, description in _greeted(pact, link, pact.parties)]
     bound, server = _bound(pact, everybody)
     setting = bound.setting
     algorithm = protected(chosen(pact.algorithm, setting), pact.options.get("privacy")).prepared(setting)
     net = RemoteNetwork(LocalNetwork.of(bound), link)
-    plan = traced(algorithm, net, bound)
-    words: dict[str, Any] = {
+    meeting = {
         "kind": "meet",
         "descriptions": [each.as_words() for each in everybody],
         "server": None if server is None else server.as_words(),
         "disclose": _discloses(bound),
-        "resume": NOTHING if before is None else int(before["version_of_states"]),
     }
-    for name, answer in link.tell(words).items():
-        if answer.get("plan") != plan.digest:
-            raise PartyLost(
-                name, "it traces other messages from the same pact: it needs the same versions of fedpact and JAX"
-            )
+    plan = traced(algorithm, net, bound).digest
+
+    def meet(names: Sequence[str], saved: dict[str, int] | None, version: int) -> None:
+        """Let parties trace the method, and go on from versions that they saved under that name."""
+        for name, answer in link.tell({**meeting, "resume": saved, "as": version}, names).items():
+            if answer.get("plan") != plan:
+                raise PartyLost(
+                    name, "it traces other messages from the same pact: it needs the same versions of fedpact and JAX"
+                )
+
+    def welcome(name: str, version: int) -> None:
+        """A party that was started anew goes on from what it saved."""
+        ((_, told),) = _greeted(pact, link, [name])
+        if told != everybody[pact.parties.index(name)]:
+            raise PartyLost(name, "it comes back with another table")
+        meet([name], run.kept_by, version)
+
+    meet(pact.parties, None if before is None else before["kept_by"], link.number)
     options = pact.options
     tolerance, most = float(options.get("tolerance", 1e-4)), int(options.get("max_rounds", 10_000))
     seed = checked_seed(options.get("seed", 0))
@@ -106,11 +110,29 @@ def _served(
         "run": link.run,
     }
     run.open(home, owner, resume)
+    if before is not None:
+        run.kept_by = before["kept_by"]
+    if run.may_miss:
+        if before is None:
+            run.save_state()  # so that a party that is lost right away has something to come back with
+        link.welcome = welcome
     with ProgressLine(progress) as line:
         status = run.go(most, line, None)
     result = run.result(pact.problem, status)
     link.tell({"kind": "end", "versions": link.versions(int(run.kept.version))})
     return result
+
+
+def _greeted(pact: Pact, link: Link, names: Sequence[str]) -> list[tuple[str, Description]]:
+    """Parties that have agreed to the pact, with their descriptions."""
+    told = link.tell({"kind": "hello", "digest": pact.digest, "version": __about__.VERSION}, names)
+    found = []
+    for name in names:
+        try:
+            found.append((name, Description.read(told[name].get("description"))))
+        except ValueError as error:
+            raise PartyLost(name, str(error)) from None
+    return found
 
 
 def _roles(pact: Pact) -> tuple[bool, ...]:
@@ -144,6 +166,12 @@ class _Deployed(Running):
     """A run whose parties' states are elsewhere."""
 
     net: RemoteNetwork
+    kept_by: dict[str, int] = dataclasses.field(default_factory=dict)  # the version that each party saved last
+
+    @property
+    def may_miss(self) -> bool:
+        """Whether a party may stay away for some rounds."""
+        return any(exchange.partial for exchange in self.net.link.plan.exchanges.values())
 
     def advance(self, most: int) -> None:
         self.net.link.oldest = int(self.parties.version)
@@ -151,11 +179,13 @@ class _Deployed(Running):
 
     def save_state(self) -> None:
         """First the parties, then the server: a version that the server knows is on every party's disk."""
-        if self.net.link.failure is not None:
+        link = self.net.link
+        if link.failure is not None:
             return  # somebody is gone, and what was saved before is whole
         version = int(self.parties.version)
-        self.net.link.tell({"kind": "keep", "versions": self.net.link.versions(version), "as": version})
-        self.owner["version_of_states"] = version
+        words = {"kind": "keep", "versions": link.versions(version), "as": version}
+        self.kept_by |= dict.fromkeys(link.tell(words, some=self.may_miss), version)
+        self.owner |= {"version_of_states": version, "kept_by": dict(self.kept_by)}
         super().save_state()
 
     def found(self) -> Found:

@@ -1,6 +1,6 @@
 """All parties in this process: one vectorised axis per bucket of like-sized parties."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from fedpact.federation.blocks import Block, BoundColumns
 from fedpact.problem.oracle import Oracle
 from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.protocol.messages import Reply, combine, merge, size_in_bytes
-from fedpact.protocol.network import Numbers, PartyStates, Role, Step, Tell
+from fedpact.protocol.network import Ask, Numbers, PartyStates, Role, Step, Tell
 
 
 class LocalNetwork(eqx.Module):
@@ -48,6 +48,12 @@ class LocalNetwork(eqx.Module):
         if not replies:
             raise ValueError(f"there is no {among} party to ask")
         return merge(replies, self._places(among)), tuple(states)
+
+    def partial_exchange(self, step: Step, parties: PartyStates, message: Any) -> tuple[Reply, PartyStates]:
+        return self.exchange(step, parties, message)  # all are here
+
+    def at_once(self, parties: PartyStates, *asks: Ask) -> tuple[list[Reply], PartyStates]:
+        return one_by_one(self, parties, asks)
 
     def count(self, among: Role | None = None) -> int:
         return sum(oracle.index.shape[0] for oracle in self.oracles if has_role(oracle, among))
@@ -121,6 +127,15 @@ def line_gradients(
     return values, jax.vmap(lambda e: pull(e)[0])(jnp.eye(values.size, dtype=values.dtype))
 
 
+def one_by_one(net: Any, parties: PartyStates, asks: Sequence[Ask]) -> tuple[list[Reply], PartyStates]:
+    """Exchanges at the same time, where nobody waits for anybody."""
+    replies = []
+    for ask in asks:
+        reply, parties = net.exchange(ask.step, parties, ask.message, ask.among)
+        replies.append(reply)
+    return replies, parties
+
+
 class Metered:
     """A network that counts exchanges and bytes: per party what is broadcast and what comes back, times the parties."""
 
@@ -146,10 +161,19 @@ class Metered:
         self, step: Step, parties: PartyStates, message: Any, among: Role | None = None
     ) -> tuple[Reply, PartyStates]:
         reply, states = self.net.exchange(step, parties, message, among)
-        asked = self.net.count(among)
-        up = size_in_bytes((reply.sum, reply.max)) * asked + size_in_bytes(reply.each)
-        self._count(1, up, size_in_bytes(message) * asked)
+        self.carried(message, reply, among)
         return reply, states
+
+    def partial_exchange(self, step: Step, parties: PartyStates, message: Any) -> tuple[Reply, PartyStates]:
+        reply, states = self.net.partial_exchange(step, parties, message)
+        self.carried(message, reply, None)
+        return reply, states
+
+    def at_once(self, parties: PartyStates, *asks: Ask) -> tuple[list[Reply], PartyStates]:
+        replies, states = self.net.at_once(parties, *asks)
+        for reply, ask in zip(replies, asks, strict=True):
+            self.carried(ask.message, reply, ask.among)
+        return replies, states
 
     def count(self, among: Role | None = None) -> int:
         return self.net.count(among)
@@ -178,6 +202,12 @@ class Metered:
         *out, cost = self.net.when(predicate, counted, *operands, (jnp.zeros((), jnp.int64),) * 3)
         self._count(*cost)
         return tuple(out)
+
+    def carried(self, message: Any, reply: Reply, among: Role | None) -> None:
+        """Called for every exchange."""
+        asked = self.net.count(among)
+        up = size_in_bytes((reply.sum, reply.max)) * asked + size_in_bytes(reply.each)
+        self._count(1, up, size_in_bytes(message) * asked)
 
     def _count(self, exchanges: Any, up: Any, down: Any) -> None:
         self.exchanges += exchanges

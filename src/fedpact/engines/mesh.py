@@ -17,13 +17,13 @@ from jax import lax
 from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 
-from fedpact.engines.local import has_role, line_gradients
+from fedpact.engines.local import has_role, line_gradients, one_by_one
 from fedpact.federation.binding import Bound
 from fedpact.federation.blocks import Block, BoundColumns
 from fedpact.problem.oracle import Oracle
 from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.protocol.messages import Reply, combine, merge
-from fedpact.protocol.network import Numbers, PartyStates, Role, Step, Tell
+from fedpact.protocol.network import Ask, Numbers, PartyStates, Role, Step, Tell
 
 AXIS = "parties"
 SPREAD, EVERYWHERE = PartitionSpec(AXIS), PartitionSpec()
@@ -100,6 +100,12 @@ class MeshNetwork(eqx.Module):
         )
         return merge(list(replies), self._places(among)), states
 
+    def partial_exchange(self, step: Step, parties: PartyStates, message: Any) -> tuple[Reply, PartyStates]:
+        return self.exchange(step, parties, message)  # all are on the mesh
+
+    def at_once(self, parties: PartyStates, *asks: Ask) -> tuple[list[Reply], PartyStates]:
+        return one_by_one(self, parties, asks)
+
     def count(self, among: Role | None = None) -> int:
         return sum(oracle.index.shape[0] for oracle in self.oracles if has_role(oracle, among))
 
@@ -119,7 +125,8 @@ class MeshNetwork(eqx.Module):
             for shared in (True, False):
                 mine = [(o, s) for o, s, on in zip(oracles, states, self.spread, strict=True) if on == shared]
                 if mine:
-                    found = line_gradients(numbers, *zip(*mine, strict=True), message, w)
+                    own, held = zip(*mine, strict=True)
+                    found = line_gradients(numbers, own, held, message, w)
                     sums.append(lax.psum(found, AXIS) if shared else found)
             return jax.tree.map(lambda *parts: sum(parts[1:], parts[0]), *sums)
 

@@ -20,7 +20,8 @@ from fedpact.protocol.network import Role, Step
 class Exchange:
     """One of them: `reply` is what one party sends, `combined` what the server makes of all replies.
 
-    phase: of a run, where it is first asked for.
+    phase: of a run, where it is first asked for. partial: a party may miss it. patient: parties may work on until those of the
+    exchanges at the same time have answered.
     """
 
     name: str
@@ -32,6 +33,8 @@ class Exchange:
     reply: Layout
     combined: Layout
     state: Layout  # of all parties after the step, as they are stacked in one process
+    partial: bool = False
+    patient: bool = False
 
 
 class Plan:
@@ -50,13 +53,17 @@ class Plan:
         finally:
             self.phase = before
 
-    def met(self, step: Step, among: Role | None, asked: int, message: Any, reply: Reply, state: Any) -> Exchange:
+    def met(
+        self, step: Step, among: Role | None, asked: int, message: Any, reply: Reply, state: Any, **more: bool
+    ) -> Exchange:
         """The exchange that is traced here. Traced again it has the same name, whatever the compiler did in between."""
         down, combined = Layout.of(message), Layout.of(reply)
         each = Reply(reply.sum, reply.max, _first(reply.each))
         what = f"{down.leaves}{down.tree}{combined.leaves}{combined.tree}"
         name = f"{title(step)} {hashlib.sha256(what.encode()).hexdigest()[:8]}"
-        found = Exchange(name, self.phase, step, among, asked, down, Layout.of(each), combined, Layout.of(state))
+        found = Exchange(
+            name, self.phase, step, among, asked, down, Layout.of(each), combined, Layout.of(state), **more
+        )
         return self.exchanges.setdefault(name, found)
 
     def __getitem__(self, name: str) -> Exchange:

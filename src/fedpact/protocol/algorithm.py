@@ -2,6 +2,7 @@
 
 import abc
 import enum
+from collections.abc import Callable
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import equinox as eqx
@@ -70,6 +71,11 @@ class Algorithm(eqx.Module, Generic[Server]):
     def prepared(self, setting: Setting) -> "Algorithm[Server]":
         """The same method with choices that depend on the problem made; called once before `init`, it may refuse."""
         del setting
+        return self
+
+    def deployed(self, enough: Callable[[], bool]) -> "Algorithm[Server]":
+        """The same method for a party on a machine of its own; `enough` tells a patient step that the others have answered."""
+        del enough
         return self
 
     @abc.abstractmethod

@@ -1,7 +1,7 @@
 """The only effect that an algorithm may use: broadcast a message, let every party run a step, combine the replies."""
 
 from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import jax
 
@@ -16,6 +16,18 @@ Step = Callable[[Oracle, Any, Any], tuple[Any, Reply]] | Callable[[Block, Any, A
 Tell = Callable[[Block, Any, Any], jax.Array]  # (own data, own state, message) -> what other parties are told
 Role = Literal["active", "passive"]  # of a holder of columns: with labels and groups, or without
 Numbers = Callable[[Any, Any, Any, jax.Array], jax.Array]  # (own data, own state, message, w) -> a vector of numbers
+
+
+class Ask(NamedTuple):
+    """One of several exchanges at the same time.
+
+    patient: parties may work on until those of the other exchanges have answered; in one process nobody waits for anybody.
+    """
+
+    step: Step
+    message: Any
+    among: Role
+    patient: bool = False
 
 
 class Network(Protocol):
@@ -43,6 +55,14 @@ class Network(Protocol):
 
         among: where columns are split, only the parties of this role are asked; the message reaches nobody else.
         """
+        ...
+
+    def partial_exchange(self, step: Step, parties: PartyStates, message: Any) -> tuple[Reply, PartyStates]:
+        """An exchange that a party may miss: it then keeps its state, and nothing of it is in sums and maxima."""
+        ...
+
+    def at_once(self, parties: PartyStates, *asks: Ask) -> tuple[list[Reply], PartyStates]:
+        """Several exchanges at the same time, each among parties of another role."""
         ...
 
     def count(self, among: Role | None = None) -> int:

@@ -19,7 +19,7 @@ from fedpact.privacy.residuals import EncryptedResiduals
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Algorithm, Goal
 from fedpact.protocol.messages import Reply
-from fedpact.protocol.network import PartyStates, Role, Step
+from fedpact.protocol.network import Role
 from fedpact.protocol.options import check
 from fedpact.run import drivers
 from fedpact.run.choice import protected
@@ -84,12 +84,10 @@ class _Overheard(Metered):
         super().__init__(net)
         self.heard: list[Any] = []
 
-    def exchange(
-        self, step: Step, parties: PartyStates, message: Any, among: Role | None = None
-    ) -> tuple[Reply, PartyStates]:
+    def carried(self, message: Any, reply: Reply, among: Role | None) -> None:
+        super().carried(message, reply, among)
         if among != "active":
             self.heard.append(message)
-        return super().exchange(step, parties, message, among)
 
 
 @in_double

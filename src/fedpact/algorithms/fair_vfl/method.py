@@ -23,6 +23,7 @@ does not.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -52,7 +53,7 @@ from fedpact.privacy.residuals import EncryptedResiduals
 from fedpact.problem.oracle import Oracle
 from fedpact.protocol.algorithm import Answer, ColumnAlgorithm, Goal, Info, Status
 from fedpact.protocol.messages import Reply
-from fedpact.protocol.network import Network, PartyStates
+from fedpact.protocol.network import Ask, Network, PartyStates
 from fedpact.protocol.options import check
 
 SLOW, STIFFER, STIFFEST = 0.5, 2.0, 1e8  # when ρ grows, how, and to what
@@ -91,7 +92,8 @@ class FairVFL(ColumnAlgorithm[Server]):
 
     local_steps: Q, the most steps that an active party takes in a round (default 5).
     pace: "fixed" (default): Q steps; "random": from 1 to Q, drawn for each party and round; "clock": as many as `clock`
-        leaves time for while a passive party takes its one.
+        leaves time for while a passive party takes its one; deployed, as many as there is time for until the passive
+        parties have answered.
     clock: simulated speeds (fp.Clock; default: a step takes 1 s, a round 1 s more); the history has `seconds`.
     rho: ρ of the augmented Lagrangian to begin with (default 1, in objective per squared constraint; 0: the plain one, with
         `step` only); it grows where violations do not fall.
@@ -159,6 +161,9 @@ class FairVFL(ColumnAlgorithm[Server]):
         # `timing` has the clock's seconds by place: compiled programs are kept by method, and no mapping can be looked up
         told = dataclasses.replace(self, clock=Clock(), terms=terms, timing=timing)
         return dataclasses.replace(told, linear=setting.linear, widest=widest)
+
+    def deployed(self, enough: Callable[[], bool]) -> "FairVFL":
+        return dataclasses.replace(self, timing=dataclasses.replace(self.paced, enough=enough))
 
     @property
     def known(self) -> Terms:
@@ -235,14 +240,8 @@ class FairVFL(ColumnAlgorithm[Server]):
         slope = slopes(terms, net.server, point, pi)
         bent = row_curvature(terms, net.server, point, pi) if self.searches else server.curvature
 
-        replies: list[Reply | None] = [None, None]
-        if net.count("active"):
-            down = ToActive(server.moves[0], point, dual, bent, key)
-            replies[0], parties = net.exchange(self.active, parties, down, "active")  # line 5
-        if net.count("passive"):
-            told, parties = self._shown_to_passive(server, parties, net, slope.embedded)
-            down = ToPassive(server.moves[1], told, slope.norm, bent)
-            replies[1], parties = net.exchange(self.passive, parties, down, "passive")  # line 6
+        to_active = Ask(self.active, ToActive(server.moves[0], point, dual, bent, key), "active", self.pace == "clock")
+        replies, parties = self._answers(server, parties, net, to_active, slope, bent)  # lines 5 and 6
         residual = jnp.max(jnp.stack([jnp.max(jnp.abs(slope.top), initial=0.0), *(r.max for r in replies if r)]))
 
         violation = self._violation(c)
@@ -263,18 +262,28 @@ class FairVFL(ColumnAlgorithm[Server]):
         info = RoundInfo(objective, violation, residual, seconds=after.seconds, rho=dual.rho, pooled_constraints=c)
         return choose(sound, after, lost), parties, info
 
-    def _shown_to_passive(
-        self, server: Server, parties: PartyStates, net: Network, slope: jax.Array
-    ) -> tuple[jax.Array, PartyStates]:
-        """ν; or, from an exchange of its encryption, the masked gradients (parties, parameters of the widest block)."""
-        secret = server.secret
+    def _answers(
+        self, server: Server, parties: PartyStates, net: Network, to_active: Ask, slope: Point, bent: jax.Array
+    ) -> tuple[list[Reply | None], PartyStates]:
+        """Of active and of passive parties, who are asked at the same time; under encryption the latter twice."""
+        active = [to_active] if net.count("active") else []
+        replies: list[Reply]
+        if not net.count("passive"):
+            replies, parties = net.at_once(parties, *active)
+            return [*replies, None], parties
+        move, secret = server.moves[1], server.secret
         if secret is None:
-            return slope, parties
-        down = Encrypted(server.moves[1], sealed.encrypt(secret, slope.ravel()))
-        reply, parties = net.exchange(self.multiply, parties, down, "passive")
-        index, products = reply.each
-        opened = jax.vmap(lambda product: sealed.decrypt(secret, product, slope.size, self.widest))(products)
-        return jnp.zeros((net.parties, self.widest)).at[index].set(opened), parties
+            down = ToPassive(move, slope.embedded, slope.norm, bent)
+            replies, parties = net.at_once(parties, *active, Ask(self.passive, down, "passive"))
+            return [*(replies[:-1] or [None]), replies[-1]], parties
+        down = Encrypted(move, sealed.encrypt(secret, slope.embedded.ravel()))
+        replies, parties = net.at_once(parties, *active, Ask(self.multiply, down, "passive"))
+        index, products = replies[-1].each
+        size = slope.embedded.size
+        opened = jax.vmap(lambda product: sealed.decrypt(secret, product, size, self.widest))(products)
+        masked = jnp.zeros((net.parties, self.widest)).at[index].set(opened)
+        last, parties = net.exchange(self.passive, parties, ToPassive(move, masked, slope.norm, bent), "passive")
+        return [*(replies[:-1] or [None]), last], parties
 
     def _ascended(self, dual: Dual, c: jax.Array) -> Dual:
         """(10)."""

@@ -1,12 +1,15 @@
 """How many local steps active parties take between two rounds, and what a simulated clock says meanwhile."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental import io_callback
 
 from fedpact.algorithms.batches import folded_key
 
@@ -51,6 +54,15 @@ class Timing(eqx.Module):
     step: tuple[float, ...] = eqx.field(static=True)  # seconds, by party
     active: tuple[bool, ...] = eqx.field(static=True)
     latency: float = eqx.field(static=True)
+    enough: Callable[[], bool] | None = eqx.field(static=True, default=None)  # on a machine of its own: the real clock
+
+    def repeated(
+        self, once: Callable[[jax.Array, jax.Array], jax.Array], start: jax.Array, index: jax.Array, key: jax.Array
+    ) -> jax.Array:
+        """The local steps of active party `index` in the round with this key."""
+        if self.pace != "clock" or self.enough is None:
+            return lax.fori_loop(0, self.steps(index, key), once, start)
+        return _until(self.enough, self.most, once, start)
 
     def steps(self, index: jax.Array, key: jax.Array) -> jax.Array:
         """Of active party `index` in the round with this key: from 1 to Q."""
@@ -70,3 +82,23 @@ class Timing(eqx.Module):
             counted = self.steps(jnp.asarray(place), key) if active and self.pace != "clock" else jnp.asarray(1)
             taken.append(step * counted.astype(float))
         return jnp.max(jnp.stack(taken)) + self.latency
+
+
+def _until(
+    enough: Callable[[], bool], most: int, once: Callable[[jax.Array, jax.Array], jax.Array], start: jax.Array
+) -> jax.Array:
+    """One step, and further ones until it is enough, at most so many."""
+
+    def asked(_: np.ndarray) -> np.ndarray:
+        return np.asarray(enough())
+
+    def further(carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+        count, z, _ = carry
+        z = once(count, z)
+        stop = io_callback(
+            asked, jax.ShapeDtypeStruct((), bool), lax.bitcast_convert_type(z, jnp.uint8)
+        )  # once z is there
+        return count + 1, z, stop | (count + 1 >= most)
+
+    first = (jnp.zeros((), int), start, jnp.asarray(False))
+    return lax.while_loop(lambda carry: ~carry[2], further, first)[1]

@@ -167,8 +167,7 @@ def active(method: "FairVFL", own: Block, state: Held, message: ToActive) -> tup
         return z + newton_along(lambda a: merit(terms, labels, message.dual, there(z + a * d))) * d
 
     residual = jnp.max(jnp.abs(gradient(jnp.zeros_like(state.w))[0]))
-    steps = method.paced.steps(own.index, message.key)
-    z = lax.fori_loop(0, steps, once, _momentum(method, state))
+    z = method.paced.repeated(once, _momentum(method, state), own.index, message.key)
     return _told(method, own, state, z, residual)
 
 
