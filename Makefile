@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test style types unit bench clean
+.PHONY: setup demo test style types unit bench soak wire clean
 
 setup: .venv/ready
 
@@ -30,6 +30,12 @@ unit: setup
 bench: setup
 	-$(BIN)/python -m pip install --quiet --group bench
 	$(BIN)/python -m benchmarks
+
+soak: setup
+	$(BIN)/python tests/soak.py
+
+wire: setup
+	$(BIN)/python tests/pacts.py
 
 clean:
 	rm -rf .venv build dist fedpact-demo .pytest_cache .ruff_cache .hypothesis

@@ -16,6 +16,7 @@ from benchmarks import (
     flare,
     flower,
     gpu,
+    mesh,
     overhead,
     personal,
     scaling,
@@ -32,7 +33,12 @@ PARTS = {
     "cold": cold_start,
     "encrypted": encrypted_round,
 }
-APART = {"flare": flare, "flower": flower, "gpu": gpu}  # want an engine or a device: only where they are named
+APART = {
+    "flare": flare,
+    "flower": flower,
+    "gpu": gpu,
+    "mesh": mesh,
+}  # want an engine or a device: only where they are named
 WHICH = f"which (default: all but {', '.join(APART)}, and the page is written)"
 
 

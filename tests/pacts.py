@@ -125,3 +125,35 @@ def assert_own(local: fp.Result, folders: dict[str, pathlib.Path]) -> None:
     for party, folder in folders.items():
         flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(local.params[party])])
         np.testing.assert_allclose(own(folder), flat, rtol=0, atol=1e-10)
+
+
+def messages(name: str, folder: pathlib.Path) -> str:
+    """A section of docs/wire.md."""
+    from fedpact.deploy.wire import TITLES, wire
+    from fedpact.run.pact import Pact
+
+    told = wire(Pact(written(folder, name)))
+    rows = [TITLES, ["---"] * len(TITLES), *told.rows()]
+    return "\n".join([f"## {name}", "", f"`{told.method}`", "", *(f"| {' | '.join(row)} |" for row in rows), ""])
+
+
+HEAD = """# Every message, by method
+
+What is in each message of a run and how many bytes of numbers it has, for one party; names and words add about 1 kB. Made by
+`make wire`, which lets `fedpact wire` trace the small pacts of tests/pacts.py: three parties, four features and a bias over rows;
+one, two and three features and 80 rows over columns. `fedpact wire pact.py` does the same for yours. Names are those of the
+methods' code; who sees what is said in plain words in [threat_model.md](threat_model.md).
+"""
+
+
+def main() -> None:
+    """Write docs/wire.md."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        sections = [messages(name, pathlib.Path(folder)) for name in PACTS]
+    (pathlib.Path(__file__).parents[1] / "docs" / "wire.md").write_text("\n".join([HEAD, *sections]))
+
+
+if __name__ == "__main__":
+    main()

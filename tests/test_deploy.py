@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,11 +24,13 @@ pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 @dataclasses.dataclass
 class Loopback:
-    """Parties as objects; `meddle` may change an answer, or kill somebody."""
+    """Parties as objects; `meddle` may change an answer, or kill somebody; `away` says who does not hear a message."""
 
     sites: dict[str, Site]
     meddle: Callable[[int, str, bytes, bytes], bytes] = lambda number, party, message, answer: answer
+    away: Callable[[int, str], bool] = lambda number, party: False
     asked: int = 0
+    heard: list[tuple[int, str]] = dataclasses.field(default_factory=list)
     interrupts: bool = True
 
     @classmethod
@@ -36,7 +39,14 @@ class Loopback:
 
     def ask(self, message: bytes, parties: Sequence[str], some: bool = False) -> dict[str, bytes]:
         self.asked += 1
-        return {p: self.meddle(self.asked, p, message, self.sites[p].answer(message)) for p in parties}
+        number, answers = self.asked, {}
+        for party in parties:
+            if not self.away(number, party):
+                self.heard.append((number, party))
+                answers[party] = self.meddle(number, party, message, self.sites[party].answer(message))
+            elif not some:
+                raise PartyLost(party, "stays away")
+        return answers
 
 
 @pytest.mark.parametrize("name", pacts.PACTS)
@@ -113,6 +123,100 @@ def test_rows_that_changed_are_not_resumed(
     channel.sites["south"].pact.load = lambda party: load(party).with_columns(x=load(party)["x"] + 1.0)
     with pytest.raises(PartyLost, match="'south': it refuses: its rows are not those"):
         serve(pact, channel, tmp_path / "server", resume=True)
+
+
+# parties that stay away
+
+
+@pytest.fixture(scope="module")
+def partial(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, fp.Result]:
+    """A pact whose rounds a party may miss, and its run in one process."""
+    pact = pacts.written(tmp_path_factory.mktemp("pact"), "SCAFFOLD")
+    return pact, Pact(pact).run(Pact(pact).tables())
+
+
+def test_a_party_that_is_away_for_some_rounds_keeps_its_state_and_comes_back(
+    partial: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path
+) -> None:
+    pact, undisturbed = partial
+    channel = Loopback.of(pact, tmp_path, away=lambda number, party: party == "west" and 8 <= number < 12)
+    result = serve(pact, channel, tmp_path / "server")
+    assert (result.status, result.rounds) == (undisturbed.status, undisturbed.rounds)
+    assert np.isfinite(result.objective)
+    far = np.isnan(result.history["infeasibility"])
+    assert far.sum(0).tolist() == [0, 0, 4]
+    assert "west" in {party for number, party in channel.heard if number >= 12}
+
+
+def test_a_party_that_was_started_anew_is_greeted_and_takes_part_again(
+    partial: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path
+) -> None:
+    pact, undisturbed = partial
+    channel = Loopback.of(pact, tmp_path)
+
+    def kill(number: int, party: str, message: bytes, answer: bytes) -> bytes:
+        if number == 9 and party == "west":
+            channel.sites["west"] = Site(pact, "west", tmp_path / "west")
+            return channel.sites["west"].answer(message)
+        return answer
+
+    channel.meddle = kill
+    result = serve(pact, channel, tmp_path / "server")
+    assert (result.status, result.rounds) == (undisturbed.status, undisturbed.rounds)
+    run = channel.sites["west"].run
+    assert run is not None
+    assert run.last > 9
+    assert np.isnan(result.history["infeasibility"]).sum(0).tolist() == [0, 0, 1]
+
+
+def test_a_run_in_which_a_party_was_away_is_resumed(
+    partial: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pact, undisturbed = partial
+    monkeypatch.setattr("fedpact.run.running.SAVE_SECONDS", 0.0)
+    away = Loopback.of(pact, tmp_path, away=lambda number, party: party == "west" and number >= 9)
+    with pytest.raises(PartyLost, match="party 'west': stays away"):
+        serve(pact, away, tmp_path / "server")  # whoever answers for its rows has to be there at the end
+    assert away.asked > 20
+    result = serve(pact, Loopback.of(pact, tmp_path), tmp_path / "server", resume=True)
+    assert (result.status, result.rounds) == (undisturbed.status, undisturbed.rounds)
+
+
+def test_where_everybody_has_to_take_part_a_party_that_stays_away_stops_the_run(
+    quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pact, undisturbed = quick
+    monkeypatch.setattr("fedpact.run.running.SAVE_SECONDS", 0.0)
+    channel = Loopback.of(pact, tmp_path, away=lambda number, party: party == "west" and number >= 9)
+    with pytest.raises(PartyLost, match="party 'west': stays away"):
+        serve(pact, channel, tmp_path / "server")
+    resumed = serve(pact, Loopback.of(pact, tmp_path), tmp_path / "server", resume=True)
+    np.testing.assert_allclose(resumed.params["w"], undisturbed.params["w"], rtol=0, atol=1e-10)
+
+
+# asynchronous parties
+
+
+class Slow(Loopback):
+    """Passive parties take their time."""
+
+    def ask(self, message: bytes, parties: Sequence[str], some: bool = False) -> dict[str, bytes]:
+        if "north" not in parties:
+            time.sleep(0.05)
+        return super().ask(message, parties, some)
+
+
+def test_an_active_party_works_on_until_the_passive_ones_have_answered(tmp_path: pathlib.Path) -> None:
+    pact = pacts.written(tmp_path, "FairVFL")
+    pact.write_text(pact.read_text().replace("fp.FairVFL()", "fp.FairVFL(local_steps=10_000, pace='clock')"))
+    channel = Slow.of(pact, tmp_path)
+    result = serve(pact, channel, tmp_path / "server")
+    assert result.converged
+    exact = fp.solve(Pact(pact).problem, Pact(pact).tables(), fp.FairVFL(), tolerance=1e-6)
+    assert result.objective == pytest.approx(exact.objective, abs=1e-6)
+    run = channel.sites["north"].run
+    assert run is not None
+    assert result.rounds < run.own_steps < 10_000 * result.rounds, "it took steps of its own, and was told to stop"
 
 
 # the door

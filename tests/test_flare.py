@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import random
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import jax
 import numpy as np
 import pacts
 import pytest
+import soak
 
 from fedpact.deploy.flare_kit import write_job, write_kit
 
@@ -98,6 +100,7 @@ def answer(party, folder, message):
     return b""
 
 def serve(channel, folder, resume):
+    assert channel.ask(b"", ["west", "north"], some=True) == {"north": b""}
     channel.ask(b"", ["west", "north"])
 """
 
@@ -108,27 +111,9 @@ def serve(channel, folder, resume):
     channel.ask(b"", ["north", "east"])
 """
 
-# Counts to 100 on every disk, slowly enough to be killed on the way; goes on where the server's own count is.
-COUNT = """
-import time
-
-def answer(party, folder, message):
-    time.sleep(0.05)
-    (folder / "count").write_bytes(message)
-    return (folder / "count").read_bytes()
-
-def serve(channel, folder, resume):
-    count = folder / "count"
-    begin = int(count.read_text()) if resume else 0
-    for number in range(begin + 1, 101):
-        answers = channel.ask(str(number).encode(), ["north", "south", "west"])
-        assert set(answers.values()) == {str(number).encode()}
-        count.write_text(str(number))
-    return f"from {begin} to {count.read_text()}"
-"""
-
+ASYNCHRONOUS = pacts.PACTS["FairVFL"].replace("fp.FairVFL()", "fp.FairVFL(local_steps=10_000, pace='clock')")
 CARRIED = {"echo": ECHO, "large": LARGE, "memory": MEMORY, "threads": THREADS, "fails": FAILS, "late": LATE}
-PACTS = {**CARRIED, "stranger": STRANGER, "count": COUNT}
+PACTS = {**CARRIED, "stranger": STRANGER}
 
 
 def edit(path: pathlib.Path, **changes: Any) -> None:
@@ -178,7 +163,7 @@ def carried(federation: Federation) -> Ended:
 @pytest.fixture(scope="module")
 def methods(federation: Federation) -> Ended:
     """One job that runs a pact for every method."""
-    files = {pacts.slug(name): source for name, source in pacts.PACTS.items()}
+    files = {pacts.slug(name): source for name, source in pacts.PACTS.items()} | {"asynchronous": ASYNCHRONOUS}
     give(federation.folder, files)
     every = write_job(federation.folder.parent / "methods", list(files), PARTIES, timeout=300.0)
     return federation.run(every, timeout=600.0)
@@ -202,6 +187,15 @@ def test_every_method_gives_what_it_gives_in_one_process(methods: Ended, federat
         return
     flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(local.params)])
     np.testing.assert_allclose(w, flat, rtol=0, atol=1e-10)
+
+
+@pytest.mark.usefixtures("compiled_quickly")
+def test_an_active_party_works_on_while_the_passive_ones_do(methods: Ended, federation: Federation) -> None:
+    assert methods.pacts["asynchronous"]["finished"], methods.pacts["asynchronous"]["says"]
+    told = json.loads((methods.folder / "fedpact" / "asynchronous" / "run.json").read_text())
+    stated = Pact(federation.folder / "server" / "local" / "fairvfl.py")
+    assert told["status"] == "converged"
+    assert told["objective"] == pytest.approx(stated.run(stated.tables()).objective, abs=1e-6)
 
 
 def test_the_same_bytes_reach_those_asked_and_nobody_else(carried: Ended) -> None:
@@ -252,35 +246,14 @@ def test_the_results_are_fetched_and_hold_no_party_state(carried: Ended) -> None
     assert not list(carried.folder.rglob("seen.txt"))
 
 
-def reach(path: pathlib.Path, count: int) -> None:
-    deadline = time.monotonic() + 120.0
-    while not path.is_file() or int(path.read_text() or 0) < count:
-        assert time.monotonic() < deadline, f"{path} never came to {count}"
-        time.sleep(0.05)
-
-
-def test_a_party_and_then_the_server_are_killed_and_the_run_goes_on(federation: Federation) -> None:
-    kept = federation.folder / "server" / "fedpact" / "count" / "count"
-    first = federation.submit(job(federation, "count", "count"))
-    reach(kept, 10)
-    for process in federation.jobs_of("south"):
-        os.kill(process, signal.SIGKILL)
-    ended = federation.wait(first, timeout=240.0)
-    assert ended.pacts["count"]["says"] == "PartyLost: party 'south': its site is gone, and FLARE has stopped the job"
-    begin = int(kept.read_text())
-    assert 10 <= begin < 100
-
-    federation.submit(job(federation, "count-again", "count", resume=True))
-    reach(kept, begin + 10)
-    federation.kill("server")
-    at = int(kept.read_text())
-    assert begin + 10 <= at < 100
-
-    federation.start("server")
-    federation.connect()
-    last = federation.run(job(federation, "count-to-the-end", "count", resume=True), timeout=240.0)
-    assert last.pacts["count"] == {"finished": True, "says": f"from {at} to 100"}
-    assert last.finished
+@pytest.mark.usefixtures("compiled_quickly")
+def test_a_party_and_then_the_server_are_killed_and_the_run_ends_where_the_undisturbed_one_does(
+    federation: Federation,
+) -> None:
+    give(federation.folder, {"soak": soak.pact(rounds=300)})
+    said = list(soak.disturbed(federation, "soak", ["south job", "server"], random.Random(0)))
+    assert "PartyLost: party 'south': its site is gone, and FLARE has stopped the job" in said[0]
+    assert soak.distance(federation.folder, "soak") <= 1e-10
 
 
 def test_a_job_that_brings_code_is_refused(federation: Federation) -> None:

@@ -192,12 +192,11 @@ def wire(
         typer.echo(f"fedpact: {error}", err=True)
         raise typer.Exit(1) from None
     typer.echo(f"{told.method} over {', '.join(told.parties)}; the pact's digest is {told.digest}")
-    titles = ("when", "step", "asks", "bytes down", "down", "bytes up", "up")
     if markdown:
-        for row in (titles, ["---"] * len(titles), *told.rows()):
+        for row in (wires.TITLES, ["---"] * len(wires.TITLES), *told.rows()):
             typer.echo(f"| {' | '.join(row)} |")
         return
-    table = Table(*titles)
+    table = Table(*wires.TITLES)
     for row in told.rows():
         table.add_row(*row)
     Console().print(table)

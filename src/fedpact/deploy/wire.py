@@ -18,6 +18,7 @@ PHASES = {
     "end": "once, for what parties keep of the answer",
     "certificate": "when convergence is checked, and at the end",
 }
+TITLES = ("when", "step", "asks", "bytes down", "down", "bytes up", "up")
 COMBINED = {".sum": "added up", ".max": "the largest is taken", ".each": "told by each party"}
 
 
@@ -49,7 +50,7 @@ class Wire:
 def _listed(layout: Layout, kinds: dict[str, str]) -> str:
     """Names and shapes of what a message holds; of replies, by how the server combines them."""
     told: dict[str, list[str]] = {}
-    for leaf in layout.leaves:
+    for leaf in (leaf for leaf in layout.leaves if leaf.size):
         start = next((start for start in kinds if leaf.name.startswith(start)), "")
         told.setdefault(kinds.get(start, ""), []).append(
             f"{leaf.name.removeprefix(start).lstrip('.') or 'numbers'} {leaf}"

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.experimental import io_callback
 
 from fedpact.algorithms.batches import folded_key
 
@@ -95,9 +94,10 @@ def _until(
     def further(carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
         count, z, _ = carry
         z = once(count, z)
-        stop = io_callback(
-            asked, jax.ShapeDtypeStruct((), bool), lax.bitcast_convert_type(z, jnp.uint8)
-        )  # once z is there
+        told = lax.bitcast_convert_type(
+            z, jnp.uint8
+        )  # asked once z is there; "pure", as shapes are traced for all parties
+        stop = jax.pure_callback(asked, jax.ShapeDtypeStruct((), bool), told, vmap_method="sequential")
         return count + 1, z, stop | (count + 1 >= most)
 
     first = (jnp.zeros((), int), start, jnp.asarray(False))

@@ -1,0 +1,38 @@
+"""Program 7 of the front door on Flower, for real: the same file, the same answer as in this process."""
+
+import json
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason='Flower is not installed: pip install "fedpact[flower]"')
+
+from fedpact.deploy.flower_kit import write_kit
+from fedpact.deploy.flower_poc import Loopback, free_port
+from fedpact.precision import cache_folder
+from fedpact.run.pact import Pact
+
+PACT = pathlib.Path(__file__).parents[1] / "examples" / "pact.py"
+ENVIRONMENT = {"FEDPACT_CACHE": str(cache_folder()), "JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "JAX_PLATFORMS": "cpu"}
+
+
+@pytest.mark.deploy
+@pytest.mark.usefixtures("compiled_quickly")
+def test_the_front_door_gives_what_it_gives_in_this_process(tmp_path: pathlib.Path) -> None:
+    stated = Pact(PACT)
+    local = stated.run(stated.tables())
+    kit = write_kit(PACT, stated.parties, tmp_path / "kit", server="127.0.0.1", port=free_port())
+    with Loopback(kit, ENVIRONMENT) as here:
+        assert "fedpact: finished" in here.run(limit=400)
+    state = kit / "server" / "state"
+    told = json.loads((state / "run.json").read_text())
+    assert (told["status"], told["rounds"]) == (local.status, local.rounds)
+    assert told["objective"] == pytest.approx(local.objective, abs=1e-10)
+    with np.load(state / "answer.npz") as saved:
+        flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(local.params)])
+        np.testing.assert_allclose(saved["w"], flat, rtol=0, atol=1e-10)
+    for party in stated.parties:
+        assert list((kit / party / "state").glob("*/own.npz")), f"{party} keeps its own multipliers"
+    assert not list(state.glob("*own*"))
