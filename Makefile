@@ -25,7 +25,7 @@ types: setup
 	$(BIN)/pyright
 
 unit: setup
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q
+	$(BIN)/python -m pytest -n 3 --dist loadgroup -q
 
 bench: setup
 	-$(BIN)/python -m pip install --quiet --group bench

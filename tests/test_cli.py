@@ -7,6 +7,9 @@ from typer.testing import CliRunner
 
 import fedpact as fp
 from fedpact.cli import app
+from fedpact.run.pact import Pact
+
+PACT = pathlib.Path(__file__).parents[1] / "examples" / "pact.py"
 
 runner = CliRunner()
 
@@ -41,3 +44,78 @@ def test_demo_solves_and_writes_the_page(tmp_path: pathlib.Path) -> None:
     assert "converged" in done.output
     assert "missed cancers" in done.output
     assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
+# pacts on engines
+
+
+def nameless(folder: pathlib.Path) -> pathlib.Path:
+    """A pact with `problem`, `algorithm` and `load` alone."""
+    lines = [line for line in PACT.read_text().splitlines() if not line.startswith("parties = ")]
+    text = "\n".join(lines).replace("parties=parties", "parties=['north', 'south', 'west']")
+    file = folder / "nameless.py"
+    file.write_text(text)
+    return file
+
+
+@pytest.mark.parametrize("command", [["wire"], ["run", "--max-rounds", "1"], ["deploy", "flare"], ["deploy", "flower"]])
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (None, "there is no file"),
+        ("problem = (", "SyntaxError"),
+        ("import nothing_like_this", "line 1: ModuleNotFoundError: No module named 'nothing_like_this'"),
+        ("x = 1\ny = x / 0", "line 2: ZeroDivisionError"),
+        ("problem = 3", "`problem` should be what fp.minimize(...) gives, not a int"),
+        ("import fedpact as fp\nproblem = fp.minimize(fp.mean(fp.logistic_loss(fp.linear())))", "a pact has `parties`"),
+    ],
+)
+def test_a_pact_that_is_none_is_refused_in_words(
+    command: list[str], text: str | None, told: str, tmp_path: pathlib.Path
+) -> None:
+    file = tmp_path / "pact.py"
+    if text is not None:
+        file.write_text(text)
+    out = ["--out", str(tmp_path / "kit")] if command[0] == "deploy" else []
+    failed = runner.invoke(app, [*command, str(file), *out])
+    assert failed.exit_code == 1
+    assert told in failed.output.replace("\n", " ")
+    assert "pact.py" in failed.output
+    assert not (tmp_path / "kit").exists()
+
+
+def test_an_engine_that_is_none_and_parties_that_are_not_the_pacts(tmp_path: pathlib.Path) -> None:
+    out = ["--out", str(tmp_path / "kit")]
+    failed = runner.invoke(app, ["deploy", "kubernetes", str(PACT), *out])
+    assert failed.exit_code == 1
+    assert "'kubernetes' is no engine; there are flare and flower" in failed.output
+    for engine in ("flare", "flower"):
+        failed = runner.invoke(app, ["deploy", engine, str(PACT), "--parties", "north,east", *out])
+        assert failed.exit_code == 1
+        assert "parties north, east are given, and those of" in failed.output
+        failed = runner.invoke(app, ["deploy", engine, str(PACT), "--port", "99999", *out])
+        assert failed.exit_code == 1
+        assert "65535" in failed.output
+        (tmp_path / "taken").mkdir(exist_ok=True)
+        (tmp_path / "taken" / "file").touch()
+        failed = runner.invoke(app, ["deploy", engine, str(PACT), "--out", str(tmp_path / "taken")])
+        assert failed.exit_code == 1
+        assert "is not empty" in failed.output
+
+
+@pytest.mark.parametrize(("engine", "copy"), [("flare", "south/local/nameless.py"), ("flower", "south/pact.py")])
+def test_a_pact_without_names_gets_those_of_the_command(engine: str, copy: str, tmp_path: pathlib.Path) -> None:
+    pact = nameless(tmp_path)
+    out = tmp_path / engine
+    done = runner.invoke(app, ["deploy", engine, str(pact), "--parties", "north,south,west", "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert "README.md" in done.output
+    assert Pact(out / copy).parties == ("north", "south", "west")
+    assert Pact(out / copy).digest == Pact(pact, ["north", "south", "west"]).digest
+
+
+def test_wire_lists_messages_and_the_digest(tmp_path: pathlib.Path) -> None:
+    done = runner.invoke(app, ["wire", str(nameless(tmp_path)), "--parties", "north,south,west", "--markdown"])
+    assert done.exit_code == 0, done.output
+    assert "InteriorPoint.step" in done.output
+    assert Pact(nameless(tmp_path), ["north", "south", "west"]).digest in done.output

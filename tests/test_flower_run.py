@@ -19,6 +19,7 @@ ENVIRONMENT = {"FEDPACT_CACHE": str(cache_folder()), "JAX_DISABLE_MOST_OPTIMIZAT
 
 
 @pytest.mark.deploy
+@pytest.mark.xdist_group("flower, a run")
 @pytest.mark.usefixtures("compiled_quickly")
 def test_the_front_door_gives_what_it_gives_in_this_process(tmp_path: pathlib.Path) -> None:
     stated = Pact(PACT)

@@ -33,6 +33,8 @@ from fedpact.engines.local import LocalNetwork
 from fedpact.federation.binding import bind
 from fedpact.protocol.algorithm import Goal
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 TOLERANCE = 1e-8
 MOST = 40  # rounds
 THIN = 1e-4  # the width of a feasible set that is nearly empty

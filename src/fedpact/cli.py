@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+NAMES = "Names of the parties, of a pact that has none: north,south (default: those of the pact)."
+
 app = typer.Typer(
     help="Train models across parties who cannot share their data, under constraints, with a certificate.",
     no_args_is_help=True,
@@ -49,6 +51,7 @@ def run(
     pact: Annotated[
         pathlib.Path, typer.Argument(help="The pact: a Python file with problem, parties and load(party).")
     ],
+    parties: Annotated[str | None, typer.Option(help=NAMES)] = None,
     tolerance: Annotated[float | None, typer.Option(help="In place of the pact's own.")] = None,
     max_rounds: Annotated[int | None, typer.Option(help="In place of the pact's own.")] = None,
     save: Annotated[pathlib.Path | None, typer.Option(help="A folder for the run.")] = None,
@@ -68,8 +71,8 @@ def run(
 ) -> None:
     """Try a pact in this process: load every party's rows here, solve, print the certificate.
 
-    A pact is a Python file that every site has: `problem` (what fp.minimize gives), `parties` (their names), and
-    `load(party)`, which gives a party its fp.Table on its own machine; `algorithm`, `options` and `server` if wanted.
+    A pact is a Python file that every site has: `problem` (what fp.minimize gives) and `load(party)`, which gives a party its
+    fp.Table on its own machine; `parties` (their names, or give --parties); `algorithm`, `options` and `server` if wanted.
     With --hosts it is started on every host and spreads simulated parties over all of them; the first prints the result.
     Ends with 0 where the result is certified, 3 where it is not, 1 where the pact cannot run.
     """
@@ -86,13 +89,13 @@ def run(
             given["engine"] = fp.Mesh()
         if not first:
             given["save"], report = save and save / f"host {host}", None
-        stated = Pact(pact)
-        parties = stated.tables()
+        stated = Pact(pact, _names(parties))
+        tables = stated.tables()
         if explain:
-            typer.echo(str(fp.explain(stated.problem, parties, stated.algorithm, server=stated.server)))
+            typer.echo(str(fp.explain(stated.problem, tables, stated.algorithm, server=stated.server)))
             return
         options = {name: value for name, value in given.items() if value is not None}
-        result = stated.run(parties, resume=resume, **options)
+        result = stated.run(tables, resume=resume, **options)
     except (OSError, TypeError, ValueError) as error:
         typer.echo(f"fedpact: {error}", err=True)
         raise typer.Exit(1) from None
@@ -173,6 +176,7 @@ def wire(
     pact: Annotated[
         pathlib.Path, typer.Argument(help="The pact: a Python file with problem, parties and load(party).")
     ],
+    parties: Annotated[str | None, typer.Option(help=NAMES)] = None,
     markdown: Annotated[bool, typer.Option(help="As a table in Markdown.")] = False,
 ) -> None:
     """List every message of a pact's run before it is run: what it holds, its bytes, and who gets it.
@@ -187,7 +191,7 @@ def wire(
     from fedpact.run.pact import Pact
 
     try:
-        told = wires.wire(Pact(pact))
+        told = wires.wire(Pact(pact, _names(parties)))
     except (OSError, TypeError, ValueError) as error:
         typer.echo(f"fedpact: {error}", err=True)
         raise typer.Exit(1) from None
@@ -211,9 +215,7 @@ def deploy(
     out: Annotated[pathlib.Path, typer.Option(help="A new folder for what server and sites need.")] = pathlib.Path(
         "fedpact-kit"
     ),
-    parties: Annotated[
-        str | None, typer.Option(help="Their names, as in the pact: north,south (default: all).")
-    ] = None,
+    parties: Annotated[str | None, typer.Option(help=NAMES)] = None,
     server: Annotated[str, typer.Option(help="The server's host name, as the sites reach it.")] = "localhost",
     port: Annotated[
         int | None, typer.Option(help="The server's port (default: 8002 for flare, 9092 for flower).")
@@ -231,26 +233,28 @@ def deploy(
     try:
         if engine not in ("flare", "flower"):
             raise ValueError(f"{engine!r} is no engine; there are flare and flower")
-        stated = Pact(pact)
-        names = stated.parties if parties is None else tuple(name.strip() for name in parties.split(","))
-        if set(names) != set(stated.parties):
-            raise ValueError(f"--parties {parties}: the pact's parties are {', '.join(stated.parties)}")
-        if poc:
-            typer.echo(_tried(engine, pact, names, out, wait))
-            return
-        where: Any = {} if port is None else {"port": port}
-        if engine == "flare":
-            from fedpact.deploy.flare_kit import write_kit as flare_kit
+        stated = Pact(pact, _names(parties))
+        with stated.with_parties() as file:
+            if poc:
+                typer.echo(_tried(engine, file, stated.parties, out, wait))
+                return
+            where: Any = {} if port is None else {"port": port}
+            if engine == "flare":
+                from fedpact.deploy.flare_kit import write_kit as flare_kit
 
-            readme = flare_kit(pact, names, out, host=server, timeout=wait, **where)
-        else:
-            from fedpact.deploy.flower_kit import write_kit as flower_kit
+                readme = flare_kit(file, stated.parties, out, host=server, timeout=wait, **where)
+            else:
+                from fedpact.deploy.flower_kit import write_kit as flower_kit
 
-            readme = flower_kit(pact, names, out, server=server, wait=wait, **where)
+                readme = flower_kit(file, stated.parties, out, server=server, wait=wait, **where) / "README.md"
     except (ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
         typer.echo(f"fedpact: {error}", err=True)
         raise typer.Exit(1) from None
     typer.echo(f"The commands for the server and the sites are in {readme}")
+
+
+def _names(parties: str | None) -> list[str] | None:
+    return None if parties is None else [name.strip() for name in parties.split(",") if name.strip()]
 
 
 def _tried(engine: str, pact: pathlib.Path, parties: tuple[str, ...], out: pathlib.Path, wait: float) -> str:

@@ -109,7 +109,8 @@ class FlareChannel:
         self._timeout = timeout
         self._context = collab.context
         self._sites = {site.name: site for site in collab.clients}
-        self._silent_since: dict[str, float] = {}
+        self._gone_since: dict[str, float] = {}
+        self._silent: list[str] = []
         self._calls = ThreadPoolExecutor(max_workers=2 * len(self._sites), thread_name_prefix="fedpact")
 
     interrupts = True  # a site's process has many threads
@@ -146,19 +147,24 @@ class FlareChannel:
         cell = self._context.backend.cell.core_cell
         now = time.monotonic()
         replies = cell.broadcast_request("fedpact", "there?", list(ends), Message(), timeout=LOOK_EVERY, optional=True)
-        gone = {ReturnCode.TIMEOUT, ReturnCode.TARGET_UNREACHABLE, ReturnCode.COMM_ERROR}  # the living know no "there?"
-        silent = [ends[end] for end, reply in replies.items() if reply.get_header(MessageHeaderKey.RETURN_CODE) in gone]
-        self._silent_since = {party: self._silent_since.get(party, now) for party in silent}
+        codes = {ends[end]: reply.get_header(MessageHeaderKey.RETURN_CODE) for end, reply in replies.items()}
+        gone = {
+            ReturnCode.TARGET_UNREACHABLE,
+            ReturnCode.COMM_ERROR,
+        }  # the living know no "there?", the busy may time out
+        self._gone_since = {party: self._gone_since.get(party, now) for party, code in codes.items() if code in gone}
+        self._silent = [party for party, code in codes.items() if code in gone | {ReturnCode.TIMEOUT}]
 
     def _stopped(self) -> Exception:
         communicator = self._context.backend.manager.communicator
         lost = [party for party in self._sites if communicator.get_client_disconnect_time(party) is not None]
-        if not lost and self._silent_since:
-            first = min(self._silent_since.values())  # then FLARE ended the others
-            lost = [party for party, since in self._silent_since.items() if since == first]
-        if 0 < len(lost) < len(self._sites):
-            return PartyLost(lost[0], "its site is gone, and FLARE has stopped the job")
-        return RunAborted("FLARE has stopped the job: the admin did, or the process of a site ended")
+        if not lost and self._gone_since:
+            first = min(self._gone_since.values())  # then FLARE ended the others
+            lost = [party for party, since in self._gone_since.items() if since == first]
+        if len(lost) == 1:
+            return PartyLost(lost[0], "the process of its job is gone, and FLARE has stopped the job")
+        silent = f"; at the last look {', '.join(self._silent)} did not answer" if self._silent else ""
+        return RunAborted(f"FLARE has stopped the job: the admin did, or the process of a site's job ended{silent}")
 
 
 class Server:

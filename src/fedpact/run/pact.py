@@ -1,10 +1,13 @@
 """A pact: one Python file that every site has, with the problem, the parties and how each loads its own rows."""
 
+import contextlib
 import importlib.util
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Mapping
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fedpact import __about__
@@ -23,13 +26,22 @@ OPTIONS = ("tolerance", "max_rounds", "start", "seed", "disclose", "driver", "pr
 
 class Pact:
     """`problem`, `parties` and `load` of a pact file, and its `algorithm`, `options` and `server` where it has them; over
-    columns also `active`, the parties with labels and groups (default: the first), and `id`, the column that names rows."""
+    columns also `active`, the parties with labels and groups (default: the first), and `id`, the column that names rows.
 
-    def __init__(self, path: str | os.PathLike[str]):
+    parties: their names, of a file that has none.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], parties: Sequence[str] | None = None):
         self.path = pathlib.Path(path)
-        module = vars(_module(self.path))
+        module = dict(vars(_module(self.path)))
         self.problem: Problem = self._part(module, "problem", Problem, "what fp.minimize(...) gives")
-        names = self._part(module, "parties", list | tuple, 'the names of the parties, such as ["north", "south"]')
+        self.names_parties = "parties" in module
+        if parties is not None:
+            module.setdefault("parties", list(parties))
+        words = 'the names of the parties, such as ["north", "south"], unless they are given: --parties north,south'
+        names = self._part(module, "parties", list | tuple, words)
+        if parties is not None and set(parties) != set(names):
+            raise ValueError(f"parties {', '.join(parties)} are given, and those of {self.path} are {', '.join(names)}")
         if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
             raise ValueError(f"{self.path}: parties = {names!r} should be the parties' names, each once")
         self.parties: tuple[str, ...] = tuple(names)
@@ -59,6 +71,19 @@ class Pact:
         if unknown or not named:
             raise ValueError(f"{self.path}: active = {given!r} should name some of {', '.join(self.parties)}")
         return tuple(name for name in self.parties if name in named)
+
+    @contextlib.contextmanager
+    def with_parties(self) -> Iterator[pathlib.Path]:
+        """The file for the sites: itself, or a copy that has the parties' names too."""
+        if self.names_parties:
+            yield self.path
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            copy = pathlib.Path(folder) / self.path.name
+            copy.write_text(
+                f"{self.path.read_text()}\n\nparties = {list(self.parties)!r}  # as given to `fedpact deploy`\n"
+            )
+            yield copy
 
     @property
     def columns(self) -> bool:
@@ -106,6 +131,18 @@ def _module(path: pathlib.Path) -> Any:
     sys.path.insert(0, folder)  # a pact may import its neighbours
     try:
         spec.loader.exec_module(module)
+    except Exception as error:
+        raise ValueError(
+            f"{path} cannot be read as Python{_line(path, error)}: {type(error).__name__}: {error}"
+        ) from error
     finally:
         sys.path.remove(folder)
     return module
+
+
+def _line(path: pathlib.Path, error: Exception) -> str:
+    """Where in the file an error was raised."""
+    if isinstance(error, SyntaxError):
+        return ""  # which says it itself
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return f", line {lines[-1]}" if lines else ""
