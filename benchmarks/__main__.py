@@ -33,13 +33,9 @@ PARTS = {
     "cold": cold_start,
     "encrypted": encrypted_round,
 }
-APART = {
-    "flare": flare,
-    "flower": flower,
-    "gpu": gpu,
-    "mesh": mesh,
-}  # want an engine or a device: only where they are named
-WHICH = f"which (default: all but {', '.join(APART)}, and the page is written)"
+# These want an engine, a device or the whole machine: only where they are named.
+APART = {"flare": flare, "flower": flower, "mesh": mesh, "gpu": gpu}
+WHICH = f"which (default: all but {', '.join(APART)}, and the page is written; sections of other parts stay in it)"
 
 
 def machine() -> str:
@@ -62,11 +58,22 @@ def main() -> None:
             texts.append(text)
     if not chosen:
         head = (
-            "# Benchmarks\n\n`make bench` measures all of this in one run and writes this page. The machine is shared and "
-            f"noisy: read the ratios.\n\nMachine: {machine()}.\n\n"
+            "# Benchmarks\n\n`make bench` measures this in one run and writes this page, but for the last sections, which name "
+            "their own command. The machine is shared and noisy: read the ratios.\n\n"
+            f"Machine: {machine()}.\n\n"
         )
-        PAGE.write_text(head + "\n".join(texts))
+        measured = {_title(text) for text in texts}
+        kept = [section for section in _sections(PAGE.read_text()) if _title(section) not in measured]
+        PAGE.write_text(head + "\n".join(texts + kept))
         print(f"written to {PAGE}")
+
+
+def _sections(page: str) -> list[str]:
+    return [f"## {part}" for part in page.split("\n## ")[1:]]
+
+
+def _title(section: str) -> str:
+    return section.splitlines()[0]
 
 
 main()
