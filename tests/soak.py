@@ -23,7 +23,7 @@ from fedpact.run.pact import Pact
 
 PARTIES = ("north", "south", "west")
 ROUNDS = "'max_rounds': 12"
-TIMEOUT = 60.0  # seconds for an answer
+TIMEOUT = 30.0  # seconds for an answer
 STARTING = 120.0  # seconds until a run has saved something
 
 

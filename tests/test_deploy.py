@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import platform
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -358,7 +359,8 @@ def with_policy(pact: pathlib.Path, folder: pathlib.Path, text: str) -> Loopback
     ("policy", "told"),
     [
         ('digests = ["0123"]', "allows the pacts 0123, and this one is"),
-        ("min_rows = 61", r"is over 60 of its rows, and its policy demands at least 61"),
+        ("min_rows = 11", "demands 11 rows behind a mean, and the method's batch has 10"),
+        ("min_rows = 61", "is over fewer of its rows than the 61 that its policy demands"),
         ("max_rounds = 5", "allows 5 rounds, and this is round 6"),
         ("secure_summation = true", "demands secure summation"),
     ],
@@ -367,6 +369,9 @@ def test_a_policy_is_the_partys(
     policy: str, told: str, quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path
 ) -> None:
     pact, _ = quick
+    if policy == "min_rows = 61":
+        pact = tmp_path / "all_rows.py"
+        pact.write_text(quick[0].read_text().replace("batch=10, ", ""))
     with pytest.raises(PartyLost, match=told) as caught:
         serve(pact, with_policy(pact, tmp_path, policy), tmp_path / "server")
     assert caught.value.party == "south"
@@ -374,7 +379,7 @@ def test_a_policy_is_the_partys(
 
 def test_a_policy_that_allows_a_pact(quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path) -> None:
     pact, undisturbed = quick
-    allowed = f'digests = ["{Pact(pact).digest}"]\nmin_rows = 60\nmax_rounds = 12\n'
+    allowed = f'digests = ["{Pact(pact).digest}"]\nmin_rows = 10\nmax_rounds = 12\n'
     result = serve(pact, with_policy(pact, tmp_path, allowed), tmp_path / "server")
     np.testing.assert_allclose(result.params["w"], undisturbed.params["w"], rtol=0, atol=1e-12)
 
@@ -407,6 +412,277 @@ def test_another_pact_is_refused(quick: tuple[pathlib.Path, fp.Result], tmp_path
         serve(pact, channel, tmp_path / "server")
 
 
+# a server that does not keep to the protocol
+
+
+class Server:
+    """Says what it likes to one site, in a run of its own."""
+
+    def __init__(self, site: Site, **words: Any):
+        self.site = site
+        python = ".".join(platform.python_version_tuple()[:2])
+        self.words = {"run": "0" * 16, "session": "1" * 16, "versions": {"fedpact": fp.__version__, "Python": python}}
+        self.words |= {"digest": site.pact.digest, **words}
+
+    def says(self, kind: str, arrays: dict[str, np.ndarray] | None = None, **words: Any) -> dict[str, Any]:
+        return unpack(self.site.answer(pack({**self.words, "kind": kind, **words}, arrays)))[0]
+
+    def described(self) -> list[dict[str, Any]]:
+        """All parties like this one."""
+        return [self.says("hello")["description"]] * len(self.site.pact.parties)
+
+
+def test_whoever_was_refused_at_the_greeting_is_refused_afterwards(
+    quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path
+) -> None:
+    described = Server(Site(quick[0], "south", tmp_path)).described()
+    policy = tmp_path / "policy.toml"
+    policy.write_text("min_rows = 1000")
+    server = Server(Site(quick[0], "south", tmp_path, policy))
+    assert "demands 1000 rows" in server.says("hello")["refused"]
+    assert "has not greeted this run" in server.says("meet", descriptions=described)["refused"]
+
+
+@pytest.mark.parametrize("name", ["../../elsewhere", "/tmp/elsewhere", "", 3])
+def test_a_runs_name_is_no_path(name: Any, quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path) -> None:
+    server = Server(Site(quick[0], "south", tmp_path / "own"))
+    described = server.described()
+    assert "no proper name" in server.says("hello", run=name)["refused"]
+    assert "has not greeted this run" in server.says("meet", run=name, descriptions=described)["refused"]
+    assert not (tmp_path / "own").exists()
+
+
+def test_a_policys_rounds_are_counted_over_meetings_and_restarts(
+    quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path
+) -> None:
+    pact, steps = quick[0], []
+    channel = Loopback.of(pact, tmp_path / "other")
+
+    def listen(number: int, party: str, message: bytes, answer: bytes) -> bytes:
+        words, arrays = unpack(message)
+        if party == "south" and words["kind"] == "step":
+            steps.append((words, arrays))
+        return answer
+
+    channel.meddle = listen
+    serve(pact, channel, tmp_path / "server")
+    policy = tmp_path / "policy.toml"
+    policy.write_text("max_rounds = 2")
+    begin, first, certificate = steps[0], steps[1], steps[-1]
+    said = []
+    for _ in range(3):
+        server = Server(Site(pact, "south", tmp_path / "own", policy))
+        assert "plan" in server.says("meet", descriptions=server.described(), resume=None)
+        for number, (words, arrays) in enumerate([begin, first, *[certificate] * 6], 1):
+            own = {"south": -1 if number == 1 else number - 1}
+            told = {"exchange": words["exchange"], "number": number, "versions": own, "oldest": {"south": -1}}
+            said.append((words["exchange"], server.says("step", arrays, **told).get("refused")))
+    rounds = [why for name, why in said if name == first[0]["exchange"]]
+    assert rounds == [None, None, "its policy allows 2 rounds, and this is round 3"]
+    measured = [why for name, why in said if name == certificate[0]["exchange"]]
+    assert measured.index("its policy allows 2 rounds, and as many exchanges of this kind were answered") == 12
+
+
+def test_what_failed_at_a_party_stays_in_its_log(
+    quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    site = Site(quick[0], "south", tmp_path)
+
+    def load(party: str) -> fp.Table:
+        raise ValueError("could not convert 'Mary Smith, HIV+'")
+
+    site.pact.load = load
+    assert Server(site).says("hello")["refused"] == "its process failed (ValueError); its own log says why"
+    assert "Mary Smith" in capfd.readouterr().err
+
+
+def test_messages_of_a_server_that_was_killed_do_not_count_after_the_resume(
+    quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pact, undisturbed = quick
+    monkeypatch.setattr("fedpact.run.running.SAVE_SECONDS", 0.0)
+    old: list[bytes] = []
+
+    def until_killed(number: int, party: str, message: bytes, answer: bytes) -> bytes:
+        if unpack(message)[0]["kind"] == "step":
+            old.append(message)
+        if number == 17:
+            raise ConnectionError("the server is gone")
+        return answer
+
+    with pytest.raises(ConnectionError):
+        serve(pact, Loopback.of(pact, tmp_path, meddle=until_killed), tmp_path / "server")
+    channel, refused = Loopback.of(pact, tmp_path), []
+
+    def late(number: int, party: str, message: bytes, answer: bytes) -> bytes:
+        refused.extend(unpack(channel.sites[party].answer(each))[0]["refused"] for each in old[-6:])
+        return answer
+
+    channel.meddle = late
+    resumed = serve(pact, channel, tmp_path / "server", resume=True)
+    np.testing.assert_allclose(resumed.params["w"], undisturbed.params["w"], rtol=0, atol=1e-12)
+    assert all("knows nothing of this run" in why for why in refused)
+
+
+def test_a_meeting_that_is_announced_twice_changes_nothing(
+    quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path
+) -> None:
+    pact, undisturbed = quick
+    channel, meetings = Loopback.of(pact, tmp_path), []
+
+    def again(number: int, party: str, message: bytes, answer: bytes) -> bytes:
+        if unpack(message)[0]["kind"] == "meet":
+            meetings.append((message, answer))
+        elif meetings:
+            assert channel.sites["north"].answer(meetings[0][0]) == meetings[0][1]
+        return answer
+
+    channel.meddle = again
+    result = serve(pact, channel, tmp_path / "server")
+    np.testing.assert_allclose(result.params["w"], undisturbed.params["w"], rtol=0, atol=1e-12)
+
+
+def test_a_save_that_fails_again_and_again_leaves_what_was_saved(
+    quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pact, undisturbed = quick
+    monkeypatch.setattr("fedpact.run.running.SAVE_SECONDS", 0.0)
+    for saves in (3, 2, 2):
+        kept = 0
+
+        def in_a_save(number: int, party: str, message: bytes, answer: bytes, saves: int = saves) -> bytes:
+            nonlocal kept
+            if unpack(message)[0]["kind"] == "keep" and party == "west":
+                kept += 1
+                if kept == saves:
+                    raise PartyLost("west", "is gone")
+            return answer
+
+        channel = Loopback.of(pact, tmp_path, meddle=in_a_save)
+        with pytest.raises(PartyLost, match="is gone"):
+            serve(pact, channel, tmp_path / "server", resume=True)
+        assert kept == saves, "a save that failed is not tried again"
+    resumed = serve(pact, Loopback.of(pact, tmp_path), tmp_path / "server", resume=True)
+    assert resumed.rounds == undisturbed.rounds
+    np.testing.assert_allclose(resumed.params["w"], undisturbed.params["w"], rtol=0, atol=1e-10)
+
+
+def test_a_returning_party_that_goes_again_is_away(
+    partial: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path
+) -> None:
+    pact, undisturbed = partial
+    gone = False
+
+    def away(number: int, party: str) -> bool:
+        return party == "west" and gone
+
+    channel = Loopback.of(pact, tmp_path, away=away)
+
+    def kill(number: int, party: str, message: bytes, answer: bytes) -> bytes:
+        nonlocal gone
+        gone = 9 <= number < 15
+        if number == 9 and party == "west":
+            channel.sites["west"] = Site(pact, "west", tmp_path / "west")
+            return channel.sites["west"].answer(message)
+        return answer
+
+    channel.meddle = kill
+    result = serve(pact, channel, tmp_path / "server")
+    assert (result.status, result.rounds) == (undisturbed.status, undisturbed.rounds)
+
+
+# numbers that are not finite
+
+
+def test_a_trial_point_outside_of_a_functions_domain_is_the_methods_business(tmp_path: pathlib.Path) -> None:
+    pact = tmp_path / "pact.py"
+    pact.write_text(
+        "import jax.numpy as jnp\nimport numpy as np\nimport fedpact as fp\n"
+        "parties = ['north', 'south']\n"
+        "problem = fp.minimize(fp.mean(lambda w, row: row['a'] * w[0] - jnp.log(w[0])))\n"
+        "algorithm = fp.InteriorPoint()\n"
+        "options = {'start': np.ones(1), 'tolerance': 1e-6}\n"
+        "def load(party):\n    return fp.Table(a=np.full(6, 10.0 if party == 'north' else 11.0))\n"
+    )
+    local = Pact(pact).run(Pact(pact).tables())
+    deployed = serve(pact, Loopback.of(pact, tmp_path), tmp_path / "server")
+    assert local.converged
+    assert deployed.rounds == local.rounds
+    np.testing.assert_allclose(deployed.params, local.params, rtol=0, atol=1e-10)
+
+
+def test_a_run_that_diverges_says_whose_numbers_did(
+    quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path
+) -> None:
+    pact = tmp_path / "pact.py"
+    pact.write_text(quick[0].read_text().replace("step=0.1", "step=1e200"))
+    deployed = serve(pact, Loopback.of(pact, tmp_path), tmp_path / "server")
+    assert deployed.status == "diverged"
+    assert "party 'north'" in deployed.message
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"rows": -5}, "party 'west': that is no description"),
+        ({"rows": float("inf")}, "party 'west': that is no description"),
+        ({"rows": 10**14}, "party 'west': that is no description"),
+        ({"counts": [-120]}, "party 'west': that is no description"),
+        ({"counts": []}, "party 'west' describes 0 means, and the problem has 1"),
+        ({"columns": 3}, "party 'west': that is no description"),
+    ],
+)
+def test_a_party_that_describes_nonsense_is_named(
+    change: dict[str, Any], told: str, quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path
+) -> None:
+    pact, _ = quick
+
+    def lie(number: int, party: str, message: bytes, answer: bytes) -> bytes:
+        words, arrays = unpack(answer)
+        if party == "west" and "description" in words:
+            return pack({**words, "description": {**words["description"], **change}}, arrays)
+        return answer
+
+    with pytest.raises((PartyLost, ValueError), match=told):
+        serve(pact, Loopback.of(pact, tmp_path, meddle=lie), tmp_path / "server")
+
+
+def test_over_columns_a_policy_with_rows_behind_means_takes_no_part(tmp_path: pathlib.Path) -> None:
+    pact = pacts.written(tmp_path, "FedBCD")
+    with pytest.raises(PartyLost, match="over columns every row's output is sent") as caught:
+        serve(pact, with_policy(pact, tmp_path, "min_rows = 2"), tmp_path / "server")
+    assert caught.value.party == "south"
+
+
+def test_the_folder_of_a_run_in_one_process_is_not_resumed(
+    quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path
+) -> None:
+    pact, _ = quick
+    Pact(pact).run(Pact(pact).tables(), save=tmp_path / "server", max_rounds=2)
+    with pytest.raises(ValueError, match="holds a run in one process"):
+        serve(pact, Loopback.of(pact, tmp_path), tmp_path / "server", resume=True)
+
+
+def test_a_digest_is_of_the_meaning_and_not_of_the_files_name(
+    quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path
+) -> None:
+    pact, _ = quick
+    other = tmp_path / "another_name.py"
+    other.write_text("# with a comment\n" + pact.read_text())
+    assert Pact(other).digest == Pact(pact).digest
+    other.write_text(pact.read_text().replace("fp.l2(1e-2)", "fp.l2(2e-2)"))
+    assert Pact(other).digest != Pact(pact).digest
+
+
+def test_the_wire_table_follows_the_options(tmp_path: pathlib.Path) -> None:
+    pact = pacts.written(tmp_path, "ProxAL Newton")
+    sizes = []
+    for told in ("True", "False"):
+        pact.write_text(pacts.PACTS["ProxAL Newton"] + f"options['disclose'] = {told}\n")
+        sizes.append(sum(e.reply.size for e in wire(Pact(pact)).exchanges if e.phase == "round"))
+    assert sizes[0] - sizes[1] == 2 * 8, "a constraint and its multiplier"
+
+
 # what stays at home
 
 
@@ -435,12 +711,11 @@ def test_labels_stay_with_active_parties_and_the_server(tmp_path: pathlib.Path) 
     assert hellos["north"]["description"]["labels"] == ["y", "sex"]
     assert channel.sites["north"].run is not None
     for name in ("south", "west"):
-        site = channel.sites[name]
-        assert site.table is not None
-        assert site.run is not None
+        run = channel.sites[name].run
+        assert run is not None
         assert hellos[name]["description"]["labels"] == []
-        assert site.table.columns == ("x",)
-        assert site.run.own.labels is None
+        assert run.table.columns == ("x",)
+        assert run.own.labels is None
 
 
 def test_rows_that_do_not_match_over_columns(tmp_path: pathlib.Path) -> None:

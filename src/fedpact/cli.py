@@ -81,14 +81,14 @@ def run(
     from fedpact.run.pact import Pact
 
     given = {"tolerance": tolerance, "max_rounds": max_rounds, "save": save}
-    first = True
+    place = 0
     try:
         if hosts is not None:
-            first = join_hosts(hosts, host)
+            place = join_hosts(hosts, host)
         if mesh or hosts is not None:
             given["engine"] = fp.Mesh()
-        if not first:
-            given["save"], report = save and save / f"host {host}", None
+        if place > 0:
+            given["save"], report = save and save / f"host {place}", None
         stated = Pact(pact, _names(parties))
         tables = stated.tables()
         if explain:
@@ -96,10 +96,10 @@ def run(
             return
         options = {name: value for name, value in given.items() if value is not None}
         result = stated.run(tables, resume=resume, **options)
-    except (OSError, TypeError, ValueError) as error:
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
         typer.echo(f"fedpact: {error}", err=True)
         raise typer.Exit(1) from None
-    if first:
+    if place == 0:
         typer.echo(str(result))
     if report is not None:
         typer.echo(f"The report page is {result.report(report).resolve()}")

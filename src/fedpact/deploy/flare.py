@@ -31,6 +31,7 @@ except ImportError as error:
     raise ImportError(MISSING) from error
 
 SETTINGS = "fedpact.json"  # in a kit's folder `local`
+POLICY = "local/policy.toml"
 OUTCOME = "fedpact.json"  # in the folder of a job's results at the server
 LOOK_EVERY = 0.5  # seconds, while answers are awaited
 SERVER = "server"  # what FLARE calls the server's end, whatever its host is called
@@ -52,6 +53,8 @@ class Place:
 def place(kit: pathlib.Path, name: str, who: str) -> Place:
     """Where `who` keeps the pact `name`, from `local/fedpact.json` in its kit; relative paths start at the kit's folder.
 
+    `local/policy.toml` is the policy wherever it is there and no other is named.
+
     {"hospitals": {"pact": "local/hospitals.py", "folder": "fedpact/hospitals", "policy": "local/policy.toml"}}
     """
     path = kit / "local" / SETTINGS
@@ -62,6 +65,8 @@ def place(kit: pathlib.Path, name: str, who: str) -> Place:
         raise KeyError(f"{who}: no pact {name!r} in {path}, which has {', '.join(map(repr, pacts)) or 'none'}")
     settings = dict(pacts[name])
     pact, folder, policy = settings.pop("pact", None), settings.pop("folder", None), settings.pop("policy", None)
+    if policy is None and (kit / POLICY).is_file():
+        policy = POLICY
     if not pact or not folder or settings:
         raise ValueError(f"{who}: {name!r} in {path} needs 'pact' and 'folder', may have 'policy', and nothing else")
     found = Place(kit / pact, kit / folder, kit / policy if policy else None)

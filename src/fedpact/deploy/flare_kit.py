@@ -22,7 +22,11 @@ MISSING = 'this needs NVIDIA FLARE, which is not installed: pip install "fedpact
 ADMIN = "admin@fedpact.org"
 SERVER_FOLDER, ADMIN_FOLDER, PROVISION_FOLDER = "server", "admin", "provision"
 RESERVED = {SERVER_FOLDER, ADMIN_FOLDER, PROVISION_FOLDER}
-ALLOWED_CLASSES = ["fedpact.deploy.flare.", "nvflare.collab.runtime."]
+SERVER_CLASS, PARTY_CLASS = "fedpact.deploy.flare.Server", "fedpact.deploy.flare.Party"
+CONTROLLER, EXECUTOR = (
+    f"nvflare.collab.runtime.{name}" for name in ("controller.CollabController", "executor.CollabExecutor")
+)
+ALLOWED_CLASSES = [SERVER_CLASS, PARTY_CLASS, CONTROLLER, EXECUTOR]  # each by its full name, and nothing beside
 RETRY_SECONDS = 2.0  # FLARE keeps a timer per reply for this long (default 60): a chatty method piles up thousands
 
 
@@ -85,8 +89,8 @@ def write_job(
     *,
     resume: bool = False,
     timeout: float = 600.0,
-    server: str = "fedpact.deploy.flare.Server",
-    party: str = "fedpact.deploy.flare.Party",
+    server: str = SERVER_CLASS,
+    party: str = PARTY_CLASS,
 ) -> pathlib.Path:
     """Write a FLARE job that runs `pacts`, one after the other in the same processes: three files of JSON and no code.
 
@@ -120,7 +124,7 @@ def write_job(
             "workflows": [
                 {
                     "id": "controller",
-                    "path": "nvflare.collab.runtime.controller.CollabController",
+                    "path": CONTROLLER,
                     "args": {"server_obj_id": "_server", "collab_obj_ids": [], "props": {}},
                 }
             ],
@@ -143,7 +147,7 @@ def write_job(
                     "tasks": ["*"],
                     "executor": {
                         "id": "executor",
-                        "path": "nvflare.collab.runtime.executor.CollabExecutor",
+                        "path": EXECUTOR,
                         "args": {"client_obj_id": "_client", "collab_obj_ids": [], "props": {}},
                     },
                 }

@@ -43,7 +43,7 @@ Each kit belongs to one owner. Nobody else needs anything in it, and `startup` h
 |---|---|
 | `local/fedpact.json` | where the pact is on this machine: `pact`, `folder`, `policy`; relative paths start at the kit |
 | `local/{pact.name}` | this owner's copy of the pact. Read it: it is the program that runs on your rows |
-| `local/policy.toml` | a party's policy, if `"policy": "local/policy.toml"` stands in `local/fedpact.json` |
+| `local/policy.toml` | a party's policy, if it is there |
 | `fedpact/{pact.stem}` | the state of a run, kept for resuming: a party's own, or the server's with the result |
 | `local/resources.json` | which classes a job may name: fedpact's two and FLARE's carrier, nothing else |
 | `local/authorization.json` | who may do what: nobody may send code, only a site's own people may stop it or look into it |

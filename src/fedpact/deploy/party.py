@@ -11,8 +11,10 @@ end     write what the party keeps of the answer: its block of parameters, its o
 import json
 import os
 import pathlib
+import platform
 import re
 import threading
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -23,9 +25,9 @@ from fedpact import __about__
 from fedpact.deploy.plans import traced
 from fedpact.deploy.policy import Policy
 from fedpact.engines.local import LocalNetwork
-from fedpact.engines.plan import Plan
+from fedpact.engines.plan import Exchange, Plan
 from fedpact.engines.remote import NOTHING, Link, Nobody, RemoteNetwork
-from fedpact.engines.wire import HEADER, Layout, Refused, pack, unpack
+from fedpact.engines.wire import HEADER, Layout, Refused, is_finite, pack, unpack
 from fedpact.federation.apart import (
     Description,
     OwnRows,
@@ -38,10 +40,8 @@ from fedpact.federation.table import Table
 from fedpact.precision import in_double, kept_programs
 from fedpact.run.checkpoint import named_leaves, npz, write
 from fedpact.run.choice import chosen, protected
-from fedpact.run.fingerprint import digest_of_data
+from fedpact.run.fingerprint import digest, digest_of_data
 from fedpact.run.pact import Pact
-
-KEPT = 2  # versions of the state on disk: the last, and the one before in case the server did not get to write its own
 
 
 class Anew(Refused):
@@ -68,18 +68,18 @@ class Site:
         self.party = party
         self.folder = pathlib.Path(folder)
         self.policy = Policy.read(policy)
-        self.table: Table | None = None
+        self.guest: tuple[str, str, Table] | None = (
+            None  # the run and the session that it was greeted for, with its rows
+        )
         self.run: _Run | None = None
         self._one_at_a_time = threading.Lock()
 
     @in_double
     def answer(self, message: bytes) -> bytes:
-        """The answer to a message; a refusal is one too."""
-        run = ""
+        """The answer to a message; a refusal is one too. Why something failed here is written to this process's own log."""
+        words: dict[str, Any] = {}
         try:
-            most = HEADER if self.run is None else self.run.most
-            words, arrays = unpack(message, most)
-            run = str(words.get("run", ""))
+            words, arrays = unpack(message, HEADER if self.run is None else self.run.most)
             answers: dict[str, Callable[..., bytes]] = {
                 "hello": self._hello, "meet": self._meet, "step": self._step, "keep": self._keep, "end": self._end
             }  # fmt: skip
@@ -90,59 +90,72 @@ class Site:
             with self._one_at_a_time, kept_programs():
                 return answers[words["kind"]](words, arrays)
         except Anew as error:
-            return self._say(run, refused=str(error), anew=True)
+            return self._say(words, refused=str(error), anew=True)
         except Refused as error:
-            return self._say(run, refused=str(error))
-        except Exception as error:
-            return self._say(run, refused=f"{type(error).__name__}: {error}")
+            return self._say(words, refused=str(error))
+        except Exception as error:  # its text may hold values of rows
+            traceback.print_exc()
+            return self._say(words, refused=f"its process failed ({type(error).__name__}); its own log says why")
 
-    def _say(self, run: str, arrays: dict[str, np.ndarray] | None = None, **words: Any) -> bytes:
-        return pack({"run": run, "party": self.party, **words}, arrays)
+    def _say(self, asked: dict[str, Any], arrays: dict[str, np.ndarray] | None = None, **words: Any) -> bytes:
+        """An answer to these words."""
+        whose = {"run": asked.get("run"), "session": asked.get("session"), "party": self.party}
+        return pack({**whose, **words}, arrays)
 
     # before the first round
 
     def _hello(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
         del arrays
-        if words.get("version") != __about__.VERSION:
-            raise Refused(
-                f"it has fedpact {__about__.VERSION}, and the server {words.get('version')}; install the same"
-            )
+        mine = {"fedpact": __about__.VERSION, "Python": ".".join(platform.python_version_tuple()[:2])}
+        for what, version in mine.items():
+            theirs = (words.get("versions") or {}).get(what)
+            if theirs != version:
+                raise Refused(f"it has {what} {version}, and the server {theirs}; install the same")
         if words.get("digest") != self.pact.digest:
             raise Refused(
                 f"its pact has the digest {self.pact.digest}, and the server's {words.get('digest')}: problem, parties, method, "
                 "options or a constant that they read differ; send the same file to everybody"
             )
-        if not re.fullmatch("[0-9a-f]{16}", str(words.get("run"))):
+        names = [str(words.get(name)) for name in ("run", "session")]
+        if not all(re.fullmatch("[0-9a-f]{16}", name) for name in names):
             raise Refused("the run has no proper name")
         self.policy.admit(self.pact.digest)
-        self.table = self.pact.table(self.party)
+        self.policy.admit_batch(getattr(self.pact.algorithm, "batch", None))
+        table = self.pact.table(self.party)
         if self.pact.columns:
-            told = describe_columns(self.party, self.table, self.party in self.pact.active, self.pact.id)
-            self.policy.admit_means(["the mean over all rows"], (told.rows,))
+            self.policy.admit_columns()
+            told = describe_columns(self.party, table, self.party in self.pact.active, self.pact.id)
         else:
-            own = self._own_rows()
+            own = self.own_rows(table)
             told = own.description
             self.policy.admit_means(own.means(), told.counts)
-        return self._say(words["run"], description=told.as_words())
+        self.guest = names[0], names[1], table
+        return self._say(words, description=told.as_words())
 
-    def _own_rows(self) -> OwnRows:
-        assert self.table is not None
+    def own_rows(self, table: Table) -> OwnRows:
         options = self.pact.options
         return OwnRows.of(
-            self.pact.problem, self.party, self.pact.parties, self.table, options.get("start"), options.get("seed", 0)
+            self.pact.problem, self.party, self.pact.parties, table, options.get("start"), options.get("seed", 0)
         )
 
     def _meet(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
         del arrays
-        if self.table is None:
-            raise Refused("it has not been greeted yet: the first message of a run is a hello")
+        named = words.get("run"), words.get("session")
+        if self.run is not None and self.run.named == named:
+            return self.run.met  # the message came twice
+        if self.guest is None or self.guest[:2] != named:
+            raise Refused("it has not greeted this run: the first message of a run is a hello")
         everybody = tuple(Description.read(told) for told in words["descriptions"])
         if len(everybody) != len(self.pact.parties):
             raise Refused(f"{len(everybody)} parties are described, and the pact has {len(self.pact.parties)}")
-        self.run = _Run(self, str(words["run"]), everybody, words)
+        run = _Run(self, *self.guest, everybody, words.get("server"))
         if words.get("resume") is not None:
-            self.run.load(int(words["resume"][self.party]), int(words["as"]))
-        return self._say(self.run.name, plan=self.run.plan.digest)
+            if self.party not in words["resume"]:
+                raise Refused("nothing of its state was saved in this run; begin a new one")
+            run.load(int(words["resume"][self.party]), int(words["as"]))
+        run.met = self._say(words, plan=run.plan.digest)
+        self.run = run
+        return run.met
 
     # rounds
 
@@ -154,29 +167,29 @@ class Site:
         if not isinstance(number, int) or number <= run.last:
             raise Refused(f"message {number} comes late: {run.last} was answered already")
         reply = run.step(words, arrays)
-        said = self._say(run.name, reply, number=number)
+        said = self._say(words, reply, number=number, finite=all(map(is_finite, reply.values())))
         run.last, run.said = number, said
         return said
 
     def _enough(self, words: dict[str, Any]) -> bytes:
         run = self._same(words)
         run.enough = max(run.enough, int(words["number"]))
-        return self._say(run.name)
+        return self._say(words)
 
     def _keep(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
         del arrays
         run = self._same(words)
-        run.save(run.version(words), int(words["as"]))
-        return self._say(run.name)
+        run.save(run.version(words), int(words["as"]), words["kept"].get(self.party))
+        return self._say(words)
 
     def _end(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
         del arrays
         run = self._same(words)
         run.hand_out(run.version(words))
-        return self._say(run.name)
+        return self._say(words)
 
     def _same(self, words: dict[str, Any]) -> "_Run":
-        if self.run is None or self.run.name != words.get("run"):
+        if self.run is None or self.run.named != (words.get("run"), words.get("session")):
             raise Anew("it knows nothing of this run: it was started anew, so resume the run, which greets it again")
         return self.run
 
@@ -184,10 +197,12 @@ class Site:
 class _Run:
     """What a party knows while a run lasts."""
 
-    def __init__(self, site: Site, name: str, everybody: tuple[Description, ...], words: dict[str, Any]):
-        pact, table = site.pact, site.table
-        assert table is not None
-        self.site, self.name = site, name
+    def __init__(
+        self, site: Site, name: str, session: str, table: Table, everybody: tuple[Description, ...], server: Any
+    ):
+        pact = site.pact
+        self.site, self.name, self.named, self.table = site, name, (name, session), table
+        self.met = b""  # what it said when it met the others
         options = {"start": pact.options.get("start"), "seed": pact.options.get("seed", 0)}
         if pact.columns:
             labels = None
@@ -198,23 +213,21 @@ class _Run:
             )
             self.own: Any = own_block(bound, site.party)
         else:
-            told = words.get("server")
-            server = None if told is None else Description.read(told)
-            disclose = bool(words["disclose"])
-            bound = bind_described(pact.problem, pact.parties, everybody, server, disclose=disclose, **options)
-            self.own = site._own_rows().oracle(everybody, disclose)
+            theirs = None if server is None else Description.read(server)
+            bound = bind_described(pact.problem, pact.parties, everybody, theirs, disclose=pact.discloses, **options)
+            self.own = site.own_rows(table).oracle(everybody, pact.discloses)
         setting = bound.setting
         algorithm = protected(chosen(pact.algorithm, setting), pact.options.get("privacy")).prepared(setting)
         active = setting.active or (False,) * len(pact.parties)
         self.role = "active" if active[self.place] else "passive"
-        link = Link(Nobody(), pact.parties, active, name)
+        link = Link(Nobody(), pact.parties, active, name, session)
         algorithm = algorithm.deployed(self._is_enough)
         self.plan: Plan = traced(algorithm, RemoteNetwork(LocalNetwork.of(bound), link), bound)
         self.bucket = next(at for at, places in enumerate(bound.order) if self.place in places)
         self.states: dict[int, Any] = {NOTHING: None}
         self.made_by: dict[int, str] = {}
         self.steps: dict[str, Any] = {}
-        self.asked: dict[str, int] = {}
+        self.asked: dict[str, int] = self._counted()
         self.last = 0
         self.said: bytes | None = None  # to the last message
         self.own_steps = 0  # that patient steps took, in all
@@ -249,10 +262,8 @@ class _Run:
         exchange = self.plan[name]
         if exchange.among not in (None, self.role):
             raise Refused(f"{name!r} is for {exchange.among} parties, and it is {self.role}")
-        exchange.message.check(arrays)
-        if exchange.phase == "round":  # counted here: a server may say what it likes
-            self.asked[name] = self.asked.get(name, 0) + 1
-            self.site.policy.admit_round(max(self.asked.values()))
+        exchange.message.check(arrays, finite=words.get("finite") is not False)
+        self._count(exchange)
         if name not in self.steps:
             self.steps[name] = jax.jit(exchange.step)
         before, self.number = self.states[self.version(words)], int(words["number"])
@@ -260,7 +271,7 @@ class _Run:
         found = {
             leaf.name: np.asarray(x) for leaf, x in zip(exchange.reply.leaves, jax.tree.leaves(reply), strict=True)
         }
-        exchange.reply.check(found)
+        exchange.reply.check(found, finite=False)
         number, oldest = self.number, int(words["oldest"][self.site.party])
         self.states = {v: s for v, s in self.states.items() if v == NOTHING or v >= oldest} | {number: state}
         self.made_by = {v: by for v, by in self.made_by.items() if v in self.states} | {number: name}
@@ -268,16 +279,30 @@ class _Run:
 
     # on the party's own disk
 
-    def save(self, version: int, called: int) -> None:
-        """Write a version under the name by which the server will ask for it, and remember it so."""
+    def _count(self, exchange: Exchange) -> None:
+        """How often each exchange was asked for in this run, whatever the server says, over all starts of this process."""
+        if self.site.policy.max_rounds is None:
+            return
+        self.asked[exchange.name] = self.asked.get(exchange.name, 0) + 1
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write(self.folder / "asked.json", json.dumps(self.asked).encode())
+        self.site.policy.admit_exchange(self.asked[exchange.name], exchange.phase == "round")
+
+    def _counted(self) -> dict[str, int]:
+        file = self.folder / "asked.json"
+        return json.loads(file.read_text()) if file.exists() else {}
+
+    def save(self, version: int, called: int, kept: int | None) -> None:
+        """Write a version under the name by which the server will ask for it, beside the one that it `kept` last."""
         self.states[called], self.made_by[called] = self.states[version], self.made_by[version]
-        words = {"run": self.name, "made_by": self.made_by[version], "data": self._data(), "asked": self.asked}
+        words = {"run": self.name, "made_by": self.made_by[version], "data": self._data()}
         arrays = {name: np.asarray(leaf) for name, leaf in named_leaves(self.states[version])}
         told = np.frombuffer(json.dumps(words).encode(), np.uint8)
         self.folder.mkdir(parents=True, exist_ok=True)
         write(self._file(called), npz({**{f"state{n}": a for n, a in arrays.items()}, "owner": told}))
-        for old in sorted(self.folder.glob("state-*.npz"), key=_number)[:-KEPT]:
-            old.unlink()
+        for file in self.folder.glob("state-*.npz"):
+            if _number(file) not in (called, kept):
+                file.unlink()
 
     def load(self, version: int, called: int) -> None:
         """Go on from a version that was saved, which is called so from now on."""
@@ -298,7 +323,7 @@ class _Run:
         leaves = [arrays[f"state{n}"] for n in names]
         state = jax.tree.unflatten(jax.tree.structure(like.specs[self.bucket]), leaves)
         self.states[called], self.made_by[called] = state, words["made_by"]
-        self.asked, self.last = words["asked"], called
+        self.last = called
 
     def hand_out(self, version: int) -> None:
         """What the party keeps of the answer, by name; see `fedpact.deploy.party`."""
@@ -310,8 +335,9 @@ class _Run:
         return self.folder / f"state-{version}.npz"
 
     def _data(self) -> str:
-        assert self.site.table is not None
-        return digest_of_data({self.site.party: self.site.table}, None)
+        """A digest of the party's rows, and of its own set where it has one."""
+        own = [np.asarray(leaf) for leaf in jax.tree.leaves(getattr(self.own, "personal", None))]
+        return digest([digest_of_data({self.site.party: self.table}, None), own])
 
 
 def _number(file: pathlib.Path) -> int:

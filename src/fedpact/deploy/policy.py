@@ -2,8 +2,9 @@
 
 # policy.toml
 digests = ["1f0c…"]         # pacts that may run here; `fedpact wire pact.py` prints a pact's digest (default: any)
-min_rows = 20               # rows behind any mean that the party reveals (default: 1)
-max_rounds = 500            # of one run (default: no limit)
+min_rows = 20               # rows behind any mean that the party reveals, batches too; over columns, where every row's output
+                            # is sent, a party with more than 1 takes no part (default: 1)
+max_rounds = 500            # that the party answers in one run, repeated ones after a resume too (default: no limit)
 secure_summation = false    # whether the server may see sums over parties only (default: false)
 """
 
@@ -14,14 +15,16 @@ import tomllib
 
 from fedpact.engines.wire import Refused
 
+OUTSIDE = 10  # exchanges of one kind outside of rounds, beside as many as there may be rounds: resumes and certificates
+
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
     """A party's own conditions.
 
     digests: pacts that may run here (default None: any). min_rows: behind any mean that the party reveals (default 1).
-    max_rounds: of one run (default None: no limit). secure_summation: the server may see sums over parties only; no engine of
-    this version adds up in secret, so where it is demanded the party takes no part (default false).
+    max_rounds: that it answers in one run (default None: no limit). secure_summation: the server may see sums over parties
+    only; no engine of this version adds up in secret, so where it is demanded the party takes no part (default false).
     """
 
     digests: tuple[str, ...] | None = None
@@ -64,8 +67,22 @@ class Policy:
         """Refuse where a mean is taken over too few of the party's rows; one over none reveals nothing."""
         for mean, count in zip(means, counts, strict=True):
             if 0 < count < self.min_rows:
-                raise Refused(f"{mean} is over {count} of its rows, and its policy demands at least {self.min_rows}")
+                raise Refused(f"{mean} is over fewer of its rows than the {self.min_rows} that its policy demands")
 
-    def admit_round(self, rounds: int) -> None:
-        if self.max_rounds is not None and rounds > self.max_rounds:
-            raise Refused(f"its policy allows {self.max_rounds} rounds, and this is round {rounds}")
+    def admit_batch(self, batch: int | None) -> None:
+        """Refuse means over mini-batches that are too small."""
+        if batch is not None and batch < self.min_rows:
+            raise Refused(f"its policy demands {self.min_rows} rows behind a mean, and the method's batch has {batch}")
+
+    def admit_columns(self) -> None:
+        """Refuse to send an output for every row."""
+        if self.min_rows > 1:
+            raise Refused(
+                f"its policy demands {self.min_rows} rows behind a mean, and over columns every row's output is sent"
+            )
+
+    def admit_exchange(self, count: int, in_a_round: bool) -> None:
+        """Refuse the `count`th exchange of one kind; what is asked for outside of rounds has a few more."""
+        if self.max_rounds is not None and count > self.max_rounds + (0 if in_a_round else OUTSIDE):
+            what = f"this is round {count}" if in_a_round else "as many exchanges of this kind were answered"
+            raise Refused(f"its policy allows {self.max_rounds} rounds, and {what}")

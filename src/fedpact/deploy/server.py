@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import platform
 import secrets
 from collections.abc import Sequence
 from typing import Any
@@ -13,12 +14,12 @@ from fedpact import __about__
 from fedpact.certificate import add_up
 from fedpact.deploy.plans import traced
 from fedpact.engines.local import LocalNetwork
-from fedpact.engines.remote import NOTHING, Channel, Link, PartyLost, RemoteNetwork
+from fedpact.engines.remote import NOTHING, Channel, Link, PartyRefused, RemoteNetwork
 from fedpact.federation.apart import Description, bind_columns_described, bind_described, described
-from fedpact.federation.binding import DISCLOSED, Bound
+from fedpact.federation.binding import Bound
 from fedpact.federation.blocks import BoundColumns
 from fedpact.federation.columns import INPUTS
-from fedpact.federation.rows import checked_seed
+from fedpact.federation.rows import checked_seed, title
 from fedpact.federation.table import Table
 from fedpact.precision import in_double, kept_programs
 from fedpact.problem.split import TOP
@@ -28,7 +29,7 @@ from fedpact.run.fingerprint import digest
 from fedpact.run.pact import Pact
 from fedpact.run.progress import ProgressLine
 from fedpact.run.result import Result
-from fedpact.run.running import Found, Running
+from fedpact.run.running import Found, Running, checked_limits
 
 
 @in_double
@@ -52,7 +53,12 @@ def serve(
     stated, home = Pact(pact), Folder(folder)
     home.check_room()
     before = home.owner() if resume and home.holds_a_run else None
-    link = Link(channel, stated.parties, _roles(stated), secrets.token_hex(8) if before is None else str(before["run"]))
+    if before is not None and "kept_by" not in before:
+        raise ValueError(
+            f"{home.path} holds a run in one process; choose another folder for one with parties elsewhere"
+        )
+    run = secrets.token_hex(8) if before is None else str(before["run"])
+    link = Link(channel, stated.parties, _roles(stated), run, secrets.token_hex(8))
     link.number = NOTHING + 1 if before is None else int(before["version_of_states"])
     try:
         with kept_programs():
@@ -75,7 +81,6 @@ def _served(
         "kind": "meet",
         "descriptions": [each.as_words() for each in everybody],
         "server": None if server is None else server.as_words(),
-        "disclose": _discloses(bound),
     }
     plan = traced(algorithm, net, bound).digest
 
@@ -83,7 +88,7 @@ def _served(
         """Let parties trace the method, and go on from versions that they saved under that name."""
         for name, answer in link.tell({**meeting, "resume": saved, "as": version}, names).items():
             if answer.get("plan") != plan:
-                raise PartyLost(
+                raise PartyRefused(
                     name, "it traces other messages from the same pact: it needs the same versions of fedpact and JAX"
                 )
 
@@ -91,12 +96,12 @@ def _served(
         """A party that was started anew goes on from what it saved."""
         ((_, told),) = _greeted(pact, link, [name])
         if told != everybody[pact.parties.index(name)]:
-            raise PartyLost(name, "it comes back with another table")
+            raise PartyRefused(name, "it comes back with another table")
         meet([name], run.kept_by, version)
 
     meet(pact.parties, None if before is None else before["kept_by"], link.number)
     options = pact.options
-    tolerance, most = float(options.get("tolerance", 1e-4)), int(options.get("max_rounds", 10_000))
+    tolerance, most = checked_limits(options.get("tolerance", 1e-4), options.get("max_rounds", 10_000))
     seed = checked_seed(options.get("seed", 0))
     run = _Deployed(bound, algorithm, tolerance, seed, "stepwise", net)
     owner = {
@@ -106,7 +111,7 @@ def _served(
         "data": digest([each.as_words() for each in everybody]),
         "start": digest(np.asarray(bound.start)),
         "seed": seed,
-        "disclose": _discloses(bound),
+        "disclose": pact.discloses,
         "run": link.run,
     }
     run.open(home, owner, resume)
@@ -114,7 +119,7 @@ def _served(
         run.kept_by = before["kept_by"]
     if run.may_miss:
         if before is None:
-            run.save_state()  # so that a party that is lost right away has something to come back with
+            run.save_state(some=False)  # so that a party that is lost right away has something to come back with
         link.welcome = welcome
     with ProgressLine(progress) as line:
         status = run.go(most, line, None)
@@ -125,13 +130,14 @@ def _served(
 
 def _greeted(pact: Pact, link: Link, names: Sequence[str]) -> list[tuple[str, Description]]:
     """Parties that have agreed to the pact, with their descriptions."""
-    told = link.tell({"kind": "hello", "digest": pact.digest, "version": __about__.VERSION}, names)
+    versions = {"fedpact": __about__.VERSION, "Python": ".".join(platform.python_version_tuple()[:2])}
+    told = link.tell({"kind": "hello", "digest": pact.digest, "versions": versions}, names)
     found = []
     for name in names:
         try:
             found.append((name, Description.read(told[name].get("description"))))
         except ValueError as error:
-            raise PartyLost(name, str(error)) from None
+            raise PartyRefused(name, str(error)) from None
     return found
 
 
@@ -148,17 +154,8 @@ def _bound(pact: Pact, everybody: list[Description]) -> tuple[Bound | BoundColum
         bound: Any = bind_columns_described(pact.problem, pact.parties, pact.active, everybody, {}, labels, **options)
         return bound, None
     server = pact.server
-    constraints = sum(c.scope == "party" for c in pact.problem.constraints)
-    small = len(pact.parties) * max(1, constraints) <= DISCLOSED
-    disclose = pact.options.get("disclose")
-    bound = bind_described(
-        pact.problem, pact.parties, everybody, server, disclose=small if disclose is None else disclose, **options
-    )
+    bound = bind_described(pact.problem, pact.parties, everybody, server, disclose=pact.discloses, **options)
     return bound, None if server is None else described(server, tuple(bound.server.rows))
-
-
-def _discloses(bound: Bound | BoundColumns) -> bool:
-    return isinstance(bound, Bound) and bound.oracles[0].discloses
 
 
 @dataclasses.dataclass
@@ -177,16 +174,30 @@ class _Deployed(Running):
         self.net.link.oldest = int(self.parties.version)
         super().advance(most)
 
-    def save_state(self) -> None:
-        """First the parties, then the server: a version that the server knows is on every party's disk."""
+    def save_state(self, some: bool = True) -> None:
+        """First the parties, then the server: a version that the server knows is on every party's disk.
+
+        some: where a party may miss rounds, it may miss this too.
+        """
         link = self.net.link
         if link.failure is not None:
             return  # somebody is gone, and what was saved before is whole
         version = int(self.parties.version)
-        words = {"kind": "keep", "versions": link.versions(version), "as": version}
-        self.kept_by |= dict.fromkeys(link.tell(words, some=self.may_miss), version)
+        words = {"kind": "keep", "versions": link.versions(version), "as": version, "kept": self.kept_by}
+        try:
+            there = link.tell(words, some=some and self.may_miss)
+        except BaseException as error:
+            link.failure = error
+            raise
+        self.kept_by |= dict.fromkeys(there, version)
         self.owner |= {"version_of_states": version, "kept_by": dict(self.kept_by)}
         super().save_state()
+
+    def culprit(self) -> str | None:
+        told = sorted(self.net.link.not_finite)
+        if not told:
+            return None
+        return f"in round {self.rounds}, or before, {', '.join(map(title, told))} said that its numbers are not finite"
 
     def found(self) -> Found:
         """What the server may know of the answer: blocks and personal models are with their parties."""

@@ -66,11 +66,11 @@ def wire(pact: Pact) -> Wire:
     """Trace a pact's method over its parties' tables, loaded in this process; nothing is solved."""
     bound = bind_any(
         pact.problem, pact.tables(), None if pact.columns else pact.server, start=pact.options.get("start"),
-        seed=pact.options.get("seed", 0),
+        seed=pact.options.get("seed", 0), disclose=pact.discloses,
     )  # fmt: skip
     setting = bound.setting
     algorithm = protected(chosen(pact.algorithm, setting), pact.options.get("privacy")).prepared(setting)
     active = tuple(name in pact.active for name in pact.parties)
-    net = RemoteNetwork(LocalNetwork.of(bound), Link(Nobody(), pact.parties, active, ""))
+    net = RemoteNetwork(LocalNetwork.of(bound), Link(Nobody(), pact.parties, active, "", ""))
     plan = traced(algorithm, net, bound)
     return Wire(pact.digest, title(algorithm), pact.parties, tuple(plan.exchanges.values()))

@@ -59,12 +59,17 @@ class Plan:
         """The exchange that is traced here. Traced again it has the same name, whatever the compiler did in between."""
         down, combined = Layout.of(message), Layout.of(reply)
         each = Reply(reply.sum, reply.max, _first(reply.each))
-        what = f"{down.leaves}{down.tree}{combined.leaves}{combined.tree}"
+        what = f"{among}{down.leaves}{down.tree}{combined.leaves}{combined.tree}"
         name = f"{title(step)} {hashlib.sha256(what.encode()).hexdigest()[:8]}"
         found = Exchange(
             name, self.phase, step, among, asked, down, Layout.of(each), combined, Layout.of(state), **more
         )
-        return self.exchanges.setdefault(name, found)
+        known = self.exchanges.setdefault(name, found)
+        if _code(known.step) != _code(step):
+            raise ValueError(
+                f"two steps of the method are called {title(step)!r} and look alike: give them names of their own"
+            )
+        return known
 
     def __getitem__(self, name: str) -> Exchange:
         return self.exchanges[name]
@@ -85,6 +90,13 @@ def title(step: Callable[..., Any]) -> str:
         inner = [title(x) for x in step.args if callable(x) and hasattr(x, "__name__")]
         return " of ".join([title(step.func), *inner])
     return getattr(step, "__qualname__", None) or getattr(step, "__name__", type(step).__name__)
+
+
+def _code(step: Any) -> Any:
+    """What a step runs, whoever it is bound to."""
+    if isinstance(step, functools.partial):
+        return (_code(step.func), *(_code(x) for x in step.args if callable(x)))
+    return getattr(getattr(step, "__func__", step), "__code__", type(step))
 
 
 def _first(each: Any) -> Any:

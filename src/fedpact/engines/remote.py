@@ -20,7 +20,7 @@ from jax.experimental import io_callback
 
 from fedpact.engines.local import LocalNetwork
 from fedpact.engines.plan import Exchange, Plan
-from fedpact.engines.wire import HEADER, Layout, Refused, pack, unpack
+from fedpact.engines.wire import HEADER, Layout, Refused, is_finite, pack, unpack
 from fedpact.problem.oracle import Oracle
 from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.protocol.messages import Reply
@@ -35,6 +35,10 @@ class PartyLost(Exception):
     def __init__(self, party: str, why: str):
         super().__init__(f"party {party!r}: {why}")
         self.party, self.why = party, why
+
+
+class PartyRefused(PartyLost):
+    """A party that answered, but not as agreed."""
 
 
 class Channel(Protocol):
@@ -87,12 +91,14 @@ class Link:
     names: tuple[str, ...]
     active: tuple[bool, ...]
     run: str
+    session: str  # of this process: messages and answers of another one do not count
     plan: Plan = dataclasses.field(default_factory=Plan)
     number: int = 0
     oldest: int = NOTHING  # the version that the round began with: those before it are needed no more
     made: dict[int, tuple[int, frozenset[str]]] = dataclasses.field(default_factory=dict)  # version: before it, by whom
     welcome: Callable[[str, int], None] | None = None  # greets a party anew that lost what it had: its name and version
     failure: BaseException | None = None
+    not_finite: set[str] = dataclasses.field(default_factory=set)  # who said that its numbers were not
     turn: threading.Lock = dataclasses.field(default_factory=threading.Lock)  # one call out of a round after the other
 
     def asked(self, among: Role | None) -> list[str]:
@@ -133,10 +139,11 @@ class Link:
         calls = []
         for exchange, sent in zip(exchanges, raw, strict=True):
             message = exchange.message.by_name(np.asarray(sent))
-            exchange.message.check(message)
+            exchange.message.check(message, finite=False)
             self.number += 1
             words = {
                 "kind": "step",
+                "finite": all(map(is_finite, message.values())),
                 "exchange": exchange.name,
                 "number": self.number,
                 "versions": self.versions(before),
@@ -169,9 +176,11 @@ class Link:
             try:
                 if told.get("number") != call.number:
                     raise Refused(f"it answers message {told.get('number')}, not {call.number}")
-                exchange.reply.check(arrays)
+                exchange.reply.check(arrays, finite=told.get("finite") is not False)
             except Refused as error:
-                raise PartyLost(name, f"its reply to {exchange.name!r} is refused: {error}") from None
+                raise PartyRefused(name, f"its reply to {exchange.name!r} is refused: {error}") from None
+            if told.get("finite") is False:
+                self.not_finite.add(name)
         if not answers:
             raise PartyLost(call.names[0], "no answer, and none of anybody else")
         self.made[call.number] = self.made[call.number][0], frozenset(answers)
@@ -180,10 +189,10 @@ class Link:
     def _asked(
         self, words: dict[str, Any], arrays: dict[str, np.ndarray], names: Sequence[str], most: int, some: bool = False
     ) -> Answers:
-        answers = self.channel.ask(pack({"run": self.run, **words}, arrays), names, some)
+        answers = self.channel.ask(pack({"run": self.run, "session": self.session, **words}, arrays), names, some)
         unknown = sorted(answers.keys() - set(names))
         if unknown:
-            raise PartyLost(unknown[0], "it answered though nobody asked it")
+            raise PartyRefused(unknown[0], "it answered though nobody asked it")
         out: Answers = {}
         for name in names:
             if name not in answers:
@@ -193,14 +202,19 @@ class Link:
             try:
                 told, found = unpack(answers[name], most)
             except Refused as error:
-                raise PartyLost(name, str(error)) from None
+                raise PartyRefused(name, str(error)) from None
+            if (told.get("run"), told.get("session"), told.get("party")) != (self.run, self.session, name):
+                raise PartyRefused(name, "its answer belongs to another run or comes from another party")
             if some and told.get("anew") and self.welcome is not None:
-                self.welcome(name, words["versions"][name])  # it takes part from the next exchange on
+                try:
+                    self.welcome(name, words["versions"][name])  # it takes part from the next exchange on
+                except PartyRefused:
+                    raise
+                except PartyLost:
+                    pass  # gone again
                 continue
             if "refused" in told:
-                raise PartyLost(name, f"it refuses: {told['refused']}")
-            if told.get("run") != self.run or told.get("party") != name:
-                raise PartyLost(name, "its answer belongs to another run or comes from another party")
+                raise PartyRefused(name, f"it refuses: {told['refused']}")
             out[name] = told, found
         return out
 

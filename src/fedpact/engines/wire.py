@@ -91,8 +91,8 @@ class Layout:
         """The tree of shapes and dtypes."""
         return jax.tree.unflatten(self.tree, [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in self.leaves])
 
-    def check(self, arrays: dict[str, np.ndarray]) -> None:
-        """Refuse what is not exactly this."""
+    def check(self, arrays: dict[str, np.ndarray], finite: bool = True) -> None:
+        """Refuse what is not exactly this; `finite`: and what holds NaN or infinite numbers."""
         wanted = {leaf.name: leaf for leaf in self.leaves}
         odd = sorted(wanted.keys() ^ arrays.keys())
         if odd:
@@ -101,7 +101,7 @@ class Layout:
             array = arrays[name]
             if array.shape != leaf.shape or str(array.dtype) != leaf.dtype:
                 raise Refused(f"{name!r} is {array.dtype}{list(array.shape)}, not {leaf}")
-            if array.dtype.kind == "f" and not np.isfinite(array).all():
+            if finite and not is_finite(array):
                 raise Refused(f"{name!r} holds NaN or infinite numbers")
 
     def as_tree(self, arrays: dict[str, np.ndarray]) -> Any:
@@ -135,6 +135,10 @@ class Layout:
         """Outside of programs: all arrays as one vector of bytes."""
         parts = [np.frombuffer(np.asarray(arrays[leaf.name], order="C").tobytes(), np.uint8) for leaf in self.leaves]
         return np.concatenate(parts) if parts else np.zeros(0, np.uint8)
+
+
+def is_finite(array: np.ndarray) -> bool:
+    return array.dtype.kind != "f" or bool(np.isfinite(array).all())
 
 
 def _as_bytes(x: jax.Array) -> jax.Array:

@@ -6,6 +6,7 @@ value of any row. With the descriptions of all, everybody can trace the same met
 
 import dataclasses
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ from fedpact.problem.oracle import Compiled, Oracle, Shape, compile_problem
 from fedpact.problem.personal import together
 from fedpact.problem.sets import everywhere
 from fedpact.problem.statement import Problem
+
+LARGEST = 1 << 40  # bytes of a table that somebody may describe
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,8 +53,14 @@ class Description:
         try:
             columns = {str(n): (str(np.dtype(d)), tuple(map(int, shape))) for n, (d, shape) in words["columns"].items()}
             counts, labels = tuple(map(int, words["counts"])), tuple(map(str, words["labels"]))
-            return cls(int(words["rows"]), columns, counts, labels, str(words["ids"]))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            told = cls(int(words["rows"]), columns, counts, labels, str(words["ids"]))
+            sizes = [np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in columns.values()]
+            if told.rows < 0 or not all(0 <= count <= told.rows for count in counts) or min(sizes, default=0) < 0:
+                raise ValueError("numbers of rows that cannot be")
+            if told.rows * sum(sizes) > LARGEST:
+                raise ValueError(f"more than {LARGEST} bytes")
+            return told
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise ValueError(f"that is no description of a table: {error!r}") from None
 
     def zeros(self, rows: int | None = None) -> Table:
@@ -134,6 +143,9 @@ def bind_described(
     holder = Holder.of(names[0], first)
     columns, whole = columns_read(compiled.party, holder)
     means = sum(isinstance(atom, Mean) for atom, _ in compiled.party.atoms)
+    for name, each in zip(names, told, strict=True):
+        if len(each.counts) != means:
+            raise ValueError(f"{title(name)} describes {len(each.counts)} means, and the problem has {means}")
     rows = 1 if whole is None else told[0].rows
     everyone = tuple(range(len(names)))
     tables = [told[0].zeros(rows)] * len(names)

@@ -5,8 +5,8 @@ import socket
 import jax
 
 
-def join_hosts(hosts: str, place: int | None = None) -> bool:
-    """Join the others; whether this is the first of them. Before anything else of JAX is used.
+def join_hosts(hosts: str, place: int | None = None) -> int:
+    """Join the others; which of them this is, from 0. Before anything else of JAX is used.
 
     hosts: names or addresses in one order for all, the first with a port: "one.lan:9000,two.lan". place: which of them this
     is, from 0 (default: found by this machine's name).
@@ -25,4 +25,4 @@ def join_hosts(hosts: str, place: int | None = None) -> bool:
         raise ValueError(f"--host {place}: there are {len(names)} hosts, counted from 0")
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"{address}:{port}", len(names), place)
-    return place == 0
+    return place

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fedpact import __about__
+from fedpact.federation.binding import DISCLOSED
 from fedpact.federation.columns import ColumnParties, split_columns
 from fedpact.federation.rows import Parties, split_rows
 from fedpact.federation.table import Table, as_table
@@ -47,7 +48,13 @@ class Pact:
         self.parties: tuple[str, ...] = tuple(names)
         self.load: Callable[[str], Table] = self._part(module, "load", Callable, "a function load(party) -> fp.Table")
         self.algorithm: Algorithm | None = module.get("algorithm")
+        if not isinstance(self.algorithm, Algorithm | None):
+            raise TypeError(f"{self.path}: `algorithm` should be one, such as fp.ProxAL(), not {self.algorithm!r}")
         self.options: Mapping[str, Any] = module.get("options") or {}
+        if not isinstance(self.options, Mapping):
+            raise TypeError(
+                f"{self.path}: `options` should be a dict such as {{'tolerance': 1e-6}}, not {self.options!r}"
+            )
         unknown = [name for name in self.options if name not in OPTIONS]
         if unknown:
             raise ValueError(f"{self.path}: options has {unknown[0]!r}; it may have {', '.join(OPTIONS)}")
@@ -91,6 +98,15 @@ class Pact:
         return bool(self.active)
 
     @property
+    def discloses(self) -> bool:
+        """Whether parties tell their constraints and multipliers each round: as the options say, else where there are few."""
+        if self.columns:
+            return False
+        constraints = sum(constraint.scope == "party" for constraint in self.problem.constraints)
+        told = self.options.get("disclose")
+        return len(self.parties) * max(1, constraints) <= DISCLOSED if told is None else bool(told)
+
+    @property
     def digest(self) -> str:
         """Of what all sites must agree on: problem, parties, method, options, and the version of fedpact."""
         agreed = [self.parties, self.active, self.id, self.algorithm, dict(self.options), __about__.VERSION]
@@ -123,7 +139,9 @@ class Pact:
 def _module(path: pathlib.Path) -> Any:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec = importlib.util.spec_from_file_location(
+        "pact", path
+    )  # one name for all: sites may call the file as they like
     if spec is None or spec.loader is None:
         raise ValueError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)

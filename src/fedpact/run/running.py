@@ -18,6 +18,7 @@ from fedpact.federation.trials import not_finite
 from fedpact.problem.shape import Shape
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Algorithm, Goal, PersonalAlgorithm, Status
+from fedpact.protocol.options import check
 from fedpact.run import drivers
 from fedpact.run.checkpoint import Folder
 from fedpact.run.choice import title
@@ -214,6 +215,12 @@ class Running:
         params, more = _own_models(models, bound.shape, w, self.algorithm.models == "each")
         return Found(w, params, {f"block {name}": model.point for name, model in models.items()}, more)
 
+    def culprit(self) -> str | None:
+        """Whose numbers are not finite, and what to do about it."""
+        b = self.bound
+        found = not_finite(b.oracles, b.server, b.order, b.names, b.start) if isinstance(b, Bound) else None
+        return found and f"{found} at the start; make it finite there, or begin elsewhere with start="
+
     def result(self, problem: Problem, status: Status) -> Result:
         certificate = self.certificate or self.certify()
         if status in (Status.max_rounds, Status.stopped, Status.stalled) and certificate.holds(self.tolerance):
@@ -278,6 +285,13 @@ class Found:
     more: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
+def checked_limits(tolerance: Any, max_rounds: Any) -> tuple[float, int]:
+    """As a user gave them."""
+    check("solve", "tolerance", tolerance, lambda x: x > 0, "a positive number; 1e-4 is the default")
+    check("solve", "max_rounds", max_rounds, lambda x: x >= 1, "a positive whole number", whole=True)
+    return float(tolerance), int(max_rounds)
+
+
 def goal_of(tolerance: float) -> Goal:
     """What a method aims at to be certified to a tolerance."""
     within: Any = (np.asarray(tolerance), np.asarray(CAUTION * tolerance))
@@ -304,10 +318,9 @@ def _sentence(status: Status, certificate: Certificate, run: Running) -> str:
     if status == Status.converged:
         return f"every optimality condition holds to {run.tolerance:g} after {run.rounds} rounds"
     if status == Status.diverged or not math.isfinite(certificate.stationarity + certificate.feasibility):
-        b = run.bound
-        culprit = not_finite(b.oracles, b.server, b.order, b.names, b.start) if isinstance(b, Bound) else None
+        culprit = run.culprit()
         if culprit is not None:
-            return f"{culprit} at the start; make it finite there, or begin elsewhere with start="
+            return culprit
     if status == Status.max_rounds:
         done = f"{run.rounds} rounds were allowed and done; {numbers}; more with max_rounds=, or save= and resume=True"
         broken = [r for r in certificate.constraints if max(r.violations) > run.tolerance]

@@ -18,14 +18,13 @@ from fedpact.precision import in_double, kept_programs
 from fedpact.privacy.residuals import EncryptedResiduals
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Algorithm
-from fedpact.protocol.options import check
 from fedpact.run.checkpoint import Folder
 from fedpact.run.choice import chosen, protected
 from fedpact.run.fingerprint import digest, digest_of_data
 from fedpact.run.history import History
 from fedpact.run.progress import ProgressLine
 from fedpact.run.result import Result
-from fedpact.run.running import Driver, Running
+from fedpact.run.running import Driver, Running, checked_limits
 
 
 @in_double
@@ -68,9 +67,7 @@ def solve(
     """
     if algorithm is not None and not isinstance(algorithm, Algorithm):
         raise TypeError(f"an algorithm is wanted, such as fp.ProxAL(), not {algorithm!r}")
-    check("solve", "tolerance", tolerance, lambda x: x > 0, "a positive number; 1e-4 is the default")
-    check("solve", "max_rounds", max_rounds, lambda x: x >= 1, "a positive whole number", whole=True)
-    tolerance, max_rounds = float(tolerance), int(max_rounds)
+    tolerance, max_rounds = checked_limits(tolerance, max_rounds)
     for name, flag in (("progress", progress), ("disclose", disclose)):
         if flag is not None and not isinstance(flag, bool):
             raise TypeError(f"{name}={flag!r}: True, False, or None for the default")
@@ -103,6 +100,11 @@ def solve(
                 "disclose": isinstance(bound, Bound) and bound.oracles[0].discloses,
             }
             run.open(Folder(save), owner, resume)
+            if net.agreed(run.rounds) != run.rounds:
+                raise ValueError(
+                    f"{save} holds {run.rounds} rounds, and the first host's folder another number: they were not saved "
+                    "together; begin again in a new folder"
+                )
         with ProgressLine(progress) as line:
             status = run.go(max_rounds, line, watch)
         return run.result(problem, status)

@@ -92,8 +92,8 @@ class FairVFL(ColumnAlgorithm[Server]):
 
     local_steps: Q, the most steps that an active party takes in a round (default 5).
     pace: "fixed" (default): Q steps; "random": from 1 to Q, drawn for each party and round; "clock": as many as `clock`
-        leaves time for while a passive party takes its one; deployed, as many as there is time for until the passive
-        parties have answered.
+        leaves time for while a passive party takes its one; on NVIDIA FLARE, as many as there is time for until the
+        passive parties have answered.
     clock: simulated speeds (fp.Clock; default: a step takes 1 s, a round 1 s more); the history has `seconds`.
     rho: ρ of the augmented Lagrangian to begin with (default 1, in objective per squared constraint; 0: the plain one, with
         `step` only); it grows where violations do not fall.
