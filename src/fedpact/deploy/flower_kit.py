@@ -140,7 +140,8 @@ Ctrl-C in `run.sh` leaves the log, not the run; a run ends with `server/start.sh
 - Flower sends the app in `server/app` to the sites. **They do not run it**: a site's node is started with `--isolation process`,
   and the party's own process takes messages from it, never code. A site started in another way would run what it is sent.
 - **Whoever reaches all of the server's port can submit runs, which are code that the server's machine executes, and register
-  nodes**, each site too: Flower asks for a key only where nodes call. Let the sites through to paths under `/v1/fleet/` alone, by a proxy, if they do not trust each other.
+  nodes**, each site too: Flower asks for a key only where nodes call. Let the sites through to paths under `/v1/fleet/` alone,
+  by a proxy, if they do not trust each other.
 - A node's own port (9094) is open to every user of the site's machine: use a machine or a container of its own.
 """
 
