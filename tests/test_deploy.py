@@ -674,6 +674,12 @@ def test_a_digest_is_of_the_meaning_and_not_of_the_files_name(
     assert Pact(other).digest != Pact(pact).digest
 
 
+@pytest.mark.parametrize("name", ["front door", "SSCA columns", "SCAFFOLD"])
+def test_the_page_of_messages_is_what_is_sent(name: str, tmp_path: pathlib.Path) -> None:
+    page = pathlib.Path(__file__).parents[1] / "docs" / "wire.md"
+    assert pacts.messages(name, tmp_path) in page.read_text(), "make wire"
+
+
 def test_the_wire_table_follows_the_options(tmp_path: pathlib.Path) -> None:
     pact = pacts.written(tmp_path, "ProxAL Newton")
     sizes = []

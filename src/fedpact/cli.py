@@ -259,13 +259,17 @@ def _names(parties: str | None) -> list[str] | None:
 
 def _tried(engine: str, pact: pathlib.Path, parties: tuple[str, ...], out: pathlib.Path, wait: float) -> str:
     """Run a pact on an engine on this machine; how it ended, in words."""
-    if engine == "flower":
-        from fedpact.deploy.flower_poc import try_here as on_flower
+    from rich.console import Console
 
-        return f"The result is in {on_flower(pact, parties, out, wait=wait)}"
-    from fedpact.deploy.flare_poc import try_here as on_flare
+    words = f"{engine}: the server, {', '.join(parties)} are started, run and stopped; their logs are in {out}"
+    with Console(stderr=True).status(words):
+        if engine == "flower":
+            from fedpact.deploy.flower_poc import try_here as on_flower
 
-    ended = on_flare(pact, parties, out, timeout=wait)
+            return f"The result is in {on_flower(pact, parties, out, wait=wait)}"
+        from fedpact.deploy.flare_poc import try_here as on_flare
+
+        ended = on_flare(pact, parties, out, timeout=wait)
     if not ended.finished:
         raise RuntimeError(str(ended))
     return str(ended)

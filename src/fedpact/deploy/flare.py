@@ -9,9 +9,7 @@ import json
 import pathlib
 import shutil
 import threading
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, Protocol
 
 from fedpact.deploy.flare_kit import MISSING
@@ -25,15 +23,12 @@ try:
     from nvflare.collab.api import CallOption
     from nvflare.collab.api.exceptions import RunAborted
     from nvflare.collab.api.group import group
-    from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
-    from nvflare.fuel.f3.message import Message
 except ImportError as error:
     raise ImportError(MISSING) from error
 
 SETTINGS = "fedpact.json"  # in a kit's folder `local`
 POLICY = "local/policy.toml"
 OUTCOME = "fedpact.json"  # in the folder of a job's results at the server
-LOOK_EVERY = 0.5  # seconds, while answers are awaited
 SERVER = "server"  # what FLARE calls the server's end, whatever its host is called
 
 
@@ -114,9 +109,6 @@ class FlareChannel:
         self._timeout = timeout
         self._context = collab.context
         self._sites = {site.name: site for site in collab.clients}
-        self._gone_since: dict[str, float] = {}
-        self._silent: list[str] = []
-        self._calls = ThreadPoolExecutor(max_workers=2 * len(self._sites), thread_name_prefix="fedpact")
 
     interrupts = True  # a site's process has many threads
 
@@ -124,17 +116,22 @@ class FlareChannel:
         for party in parties:
             if party not in self._sites:
                 raise PartyLost(party, f"has no site in this job, which has {', '.join(self._sites)}")
+        answered: set[str] = set()
+
+        def note(call: Any, answer: Any) -> Any:
+            answered.add(call.target_name.partition(".")[0])
+            return answer
+
         # `group` rather than `collab.clients(...)`: it takes the context, which the latter looks for in its own thread.
-        sites = group(self._context, [self._sites[party] for party in parties], CallOption(timeout=self._timeout))
-        call = self._calls.submit(sites.answer, self._pact, message)
-        while wait([call], timeout=LOOK_EVERY).not_done:
-            self._look_around()
-        if isinstance(call.exception(), RunAborted):
-            raise self._stopped()
-        replies: Any = call.result()
+        asked = [self._sites[party] for party in parties]
+        sites = group(self._context, asked, CallOption(timeout=self._timeout), process_resp_cb=note)
+        try:
+            replies: Any = sites.answer(self._pact, message)
+        except RunAborted:
+            raise self._stopped([party for party in parties if party not in answered]) from None
         lost = [party for party in parties if party in replies.failures]
         if lost and self._context.is_aborted():
-            raise self._stopped()
+            raise self._stopped([party for party in parties if party not in answered])
         if lost and not (some and len(lost) < len(parties)):
             others = f"; neither did {', '.join(lost[1:])}" if len(lost) > 1 else ""
             raise PartyLost(lost[0], self._why(replies.failures[lost[0]]) + others)
@@ -146,30 +143,14 @@ class FlareChannel:
             return f"did not answer within {self._timeout:g} s"
         return f"did not answer, its site failed: {failure.cause}"
 
-    def _look_around(self) -> None:
-        """Note which sites' processes are silent: FLARE stops a job when one has ended, and does not say which."""
-        ends = {site.backend.target_fqcn: party for party, site in self._sites.items()}
-        cell = self._context.backend.cell.core_cell
-        now = time.monotonic()
-        replies = cell.broadcast_request("fedpact", "there?", list(ends), Message(), timeout=LOOK_EVERY, optional=True)
-        codes = {ends[end]: reply.get_header(MessageHeaderKey.RETURN_CODE) for end, reply in replies.items()}
-        gone = {
-            ReturnCode.TARGET_UNREACHABLE,
-            ReturnCode.COMM_ERROR,
-        }  # the living know no "there?", the busy may time out
-        self._gone_since = {party: self._gone_since.get(party, now) for party, code in codes.items() if code in gone}
-        self._silent = [party for party, code in codes.items() if code in gone | {ReturnCode.TIMEOUT}]
-
-    def _stopped(self) -> Exception:
+    def _stopped(self, silent: list[str]) -> Exception:
+        """FLARE stops a job when the process of one of its sites has ended, and does not say which; `silent` had not answered."""
         communicator = self._context.backend.manager.communicator
-        lost = [party for party in self._sites if communicator.get_client_disconnect_time(party) is not None]
-        if not lost and self._gone_since:
-            first = min(self._gone_since.values())  # then FLARE ended the others
-            lost = [party for party, since in self._gone_since.items() if since == first]
+        lost = [party for party in self._sites if communicator.get_client_disconnect_time(party) is not None] or silent
         if len(lost) == 1:
             return PartyLost(lost[0], "the process of its job is gone, and FLARE has stopped the job")
-        silent = f"; at the last look {', '.join(self._silent)} did not answer" if self._silent else ""
-        return RunAborted(f"FLARE has stopped the job: the admin did, or the process of a site's job ended{silent}")
+        waited = f"; the answers of {', '.join(silent)} were awaited" if silent else ""
+        return RunAborted(f"FLARE has stopped the job: the admin did, or the process of a site's job ended{waited}")
 
 
 class Server:
