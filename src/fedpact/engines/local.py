@@ -47,7 +47,7 @@ class LocalNetwork(eqx.Module):
             replies.append(combine(reply))
         if not replies:
             raise ValueError(f"there is no {among} party to ask")
-        return merge(replies, self._places(among)), tuple(states)
+        return merge(replies, places_of(self.oracles, self.places, among)), tuple(states)
 
     def partial_exchange(self, step: Step, parties: PartyStates, message: Any) -> tuple[Reply, PartyStates]:
         return self.exchange(step, parties, message)  # all are here
@@ -56,14 +56,7 @@ class LocalNetwork(eqx.Module):
         return one_by_one(self, parties, asks)
 
     def count(self, among: Role | None = None) -> int:
-        return sum(oracle.index.shape[0] for oracle in self.oracles if has_role(oracle, among))
-
-    def _places(self, among: Role | None) -> jax.Array:
-        """Where each party stands in the buckets' concatenation, of those asked."""
-        if among is None:
-            return self.places
-        asked = jnp.concatenate([oracle.index for oracle in self.oracles if has_role(oracle, among)])
-        return jnp.argsort(asked, stable=True)
+        return count_of(self.oracles, among)
 
     def gradients(
         self, numbers: Numbers, parties: PartyStates, message: Any, w: jax.Array
@@ -109,6 +102,19 @@ class LocalNetwork(eqx.Module):
 def has_role(own: Oracle | Block, role: Role | None) -> bool:
     """Whether the parties of a bucket are of this role."""
     return role is None or (isinstance(own, Block) and own.active == (role == "active"))
+
+
+def count_of(oracles: Any, among: Role | None) -> int:
+    """How many parties of this role there are in the buckets."""
+    return sum(oracle.index.shape[0] for oracle in oracles if has_role(oracle, among))
+
+
+def places_of(oracles: Any, places: jax.Array, among: Role | None) -> jax.Array:
+    """Where each party stands in the buckets' concatenation, of those asked; `places`: of all."""
+    if among is None:
+        return places
+    asked = jnp.concatenate([oracle.index for oracle in oracles if has_role(oracle, among)])
+    return jnp.argsort(asked, stable=True)
 
 
 def line_gradients(

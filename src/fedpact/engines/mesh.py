@@ -11,13 +11,12 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 
-from fedpact.engines.local import has_role, line_gradients, one_by_one
+from fedpact.engines.local import count_of, has_role, line_gradients, one_by_one, places_of
 from fedpact.federation.binding import Bound
 from fedpact.federation.blocks import Block, BoundColumns
 from fedpact.problem.oracle import Oracle
@@ -98,7 +97,7 @@ class MeshNetwork(eqx.Module):
         states, replies = self._at_devices(here, (specs, specs, EVERYWHERE), (specs, EVERYWHERE))(
             self.oracles, given, message
         )
-        return merge(list(replies), self._places(among)), states
+        return merge(list(replies), places_of(self.oracles, self.places, among)), states
 
     def partial_exchange(self, step: Step, parties: PartyStates, message: Any) -> tuple[Reply, PartyStates]:
         return self.exchange(step, parties, message)  # all are on the mesh
@@ -107,13 +106,7 @@ class MeshNetwork(eqx.Module):
         return one_by_one(self, parties, asks)
 
     def count(self, among: Role | None = None) -> int:
-        return sum(oracle.index.shape[0] for oracle in self.oracles if has_role(oracle, among))
-
-    def _places(self, among: Role | None) -> jax.Array:
-        if among is None:
-            return self.places
-        asked = jnp.concatenate([oracle.index for oracle in self.oracles if has_role(oracle, among)])
-        return jnp.argsort(asked, stable=True)
+        return count_of(self.oracles, among)
 
     def gradients(
         self, numbers: Numbers, parties: PartyStates, message: Any, w: jax.Array
