@@ -58,8 +58,8 @@ def main() -> None:
             texts.append(text)
     if not chosen:
         head = (
-            "# Benchmarks\n\n`make bench` measures this in one run and writes this page, but for the last section, which names its "
-            "own command; those of engines are on the pages of [NVIDIA FLARE](flare.md), [Flower](flower.md) and [the "
+            "# Benchmarks\n\n`make bench` measures this in one run and writes this page, but for the last section, which names "
+            "its own command; those of engines are on the pages of [NVIDIA FLARE](flare.md), [Flower](flower.md) and [the "
             "mesh](mesh.md). The machine is shared and noisy: read the ratios.\n\n"
             f"Machine: {machine()}.\n\n"
         )
