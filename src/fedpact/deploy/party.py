@@ -68,9 +68,7 @@ class Site:
         self.party = party
         self.folder = pathlib.Path(folder)
         self.policy = Policy.read(policy)
-        self.guest: tuple[str, str, Table] | None = (
-            None  # the run and the session that it was greeted for, with its rows
-        )
+        self.guest: tuple[str, str, Table] | None = None  # the run and the session of the last greeting, and its rows
         self.run: _Run | None = None
         self._one_at_a_time = threading.Lock()
 

@@ -203,18 +203,19 @@ class Link:
                 told, found = unpack(answers[name], most)
             except Refused as error:
                 raise PartyRefused(name, str(error)) from None
+            comes_back = self.welcome if some and told.get("anew") else None
+            if "refused" in told and comes_back is None:
+                raise PartyRefused(name, f"it refuses: {told['refused']}")
             if (told.get("run"), told.get("session"), told.get("party")) != (self.run, self.session, name):
                 raise PartyRefused(name, "its answer belongs to another run or comes from another party")
-            if some and told.get("anew") and self.welcome is not None:
+            if comes_back is not None:
                 try:
-                    self.welcome(name, words["versions"][name])  # it takes part from the next exchange on
+                    comes_back(name, words["versions"][name])  # it takes part from the next exchange on
                 except PartyRefused:
                     raise
                 except PartyLost:
                     pass  # gone again
                 continue
-            if "refused" in told:
-                raise PartyRefused(name, f"it refuses: {told['refused']}")
             out[name] = told, found
         return out
 
