@@ -25,7 +25,7 @@ types: setup
 	$(BIN)/pyright
 
 unit: setup
-	$(BIN)/python -m pytest -n 3 --dist loadgroup -q
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -q  # a file's federation is started once; engines idle
 
 bench: setup
 	-$(BIN)/python -m pip install --quiet --group bench

@@ -27,7 +27,6 @@ from fedpact.run.pact import Pact
 
 pytestmark = [
     pytest.mark.deploy,
-    pytest.mark.xdist_group("flare"),  # one federation for all
     pytest.mark.filterwarnings("ignore:ssl_context is deprecated:DeprecationWarning"),  # FLARE's way to call aiohttp
 ]
 

@@ -15,7 +15,6 @@ import pytest
 
 pytest.importorskip("flwr", reason='Flower is not installed: pip install "fedpact[flower]"')
 
-pytestmark = pytest.mark.xdist_group("flower")
 STAND_INS = pathlib.Path(__file__).parent / "flower_stand_ins"
 
 

@@ -27,7 +27,6 @@ PACTS = {
 
 
 @pytest.mark.deploy
-@pytest.mark.xdist_group("flower, runs")
 @pytest.mark.usefixtures("compiled_quickly")
 @pytest.mark.parametrize("name", PACTS)
 def test_a_pact_gives_what_it_gives_in_this_process(name: str, tmp_path: pathlib.Path) -> None:
