@@ -25,7 +25,7 @@ types: setup
 	$(BIN)/pyright
 
 unit: setup
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -q  # a file's federation is started once; engines idle
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q  # by file: a federation is started once
 
 bench: setup
 	-$(BIN)/python -m pip install --quiet --group bench

@@ -191,7 +191,7 @@ def test_a_party_whose_app_fails_is_lost_at_once(quick: SimpleNamespace) -> None
 
     grid = Grid(west="1", north="1")
     grid.reply("m0", error=SimpleNamespace(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason="no process"))
-    with pytest.raises(quick.PartyLost, match="west: its app failed: no process"):
+    with pytest.raises(quick.PartyLost, match="'west': its app failed: no process"):
         channel(quick, grid).ask(b"?", ["west", "north"])
 
 
@@ -202,7 +202,7 @@ def test_a_message_that_the_server_does_not_take(
     grid = Grid(north="1", west="1")
     monkeypatch.setattr(grid, "push_messages", lambda messages: taken)
     with pytest.raises(
-        quick.PartyLost, match=f"{'west' if taken else 'north'}: .* did not take the message of 1 bytes"
+        quick.PartyLost, match=f"'{'west' if taken else 'north'}': .* did not take the message of 1 bytes"
     ):
         channel(quick, grid).ask(b"?", ["north", "west"])
 
@@ -210,23 +210,23 @@ def test_a_message_that_the_server_does_not_take(
 def test_an_answer_is_bytes(quick: SimpleNamespace) -> None:
     grid = Grid(west="1")
     grid.reply("m0", 10**12)
-    with pytest.raises(quick.PartyLost, match="west: its app is not fedpact's"):
+    with pytest.raises(quick.PartyLost, match="'west': its app is not fedpact's"):
         channel(quick, grid).ask(b"?", ["west"])
 
 
 def test_a_party_that_stays_away_is_named(quick: SimpleNamespace) -> None:
     grid = Grid(north="1", west="1")
     grid.reply("m0", b"n")
-    with pytest.raises(quick.PartyLost, match=r"west: no answer within 0\.05 s; its node is online"):
+    with pytest.raises(quick.PartyLost, match=r"'west': no answer within 0\.05 s; its node is online"):
         channel(quick, grid, 0.05).ask(b"?", ["north", "west"])
-    with pytest.raises(quick.PartyLost, match=r"east: no answer .* not online"):
+    with pytest.raises(quick.PartyLost, match=r"'east': no answer .* not online"):
         channel(quick, grid, 0.05).ask(b"?", ["east"])
 
 
 def test_two_keys_under_one_name_are_refused(quick: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     grid = Grid(west="1")
     monkeypatch.setattr(grid, "get_nodes", lambda: Grid(west="1").get_nodes() * 2)
-    with pytest.raises(quick.PartyLost, match="west: two keys"):
+    with pytest.raises(quick.PartyLost, match="'west': two keys"):
         channel(quick, grid).ask(b"?", ["west"])
 
 

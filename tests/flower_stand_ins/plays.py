@@ -2,7 +2,7 @@
 
 import json
 
-from fedpact.deploy.server import PartyLost
+from fedpact.engines.remote import PartyLost
 
 PAYLOAD = bytes(range(256)) * 32
 

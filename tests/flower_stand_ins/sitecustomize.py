@@ -27,17 +27,11 @@ class Site:
         return f"{self.party} {os.getpid()} {self.count} ".encode() + message
 
 
-class PartyLost(Exception):
-    def __init__(self, party: str, why: str):
-        super().__init__(f"{party}: {why}")
-        self.party, self.why = party, why
-
-
 def serve(pact: Any, channel: Any, folder: Any, *, resume: bool = False, progress: Any = None) -> None:
     runpy.run_path(str(pact))["play"](channel, folder, resume)
 
 
-for name, parts in {"party": {"Site": Site}, "server": {"PartyLost": PartyLost, "serve": serve}}.items():
+for name, parts in {"party": {"Site": Site}, "server": {"serve": serve}}.items():
     module = types.ModuleType(f"fedpact.deploy.{name}")
     vars(module).update(parts)
     sys.modules[module.__name__] = module
