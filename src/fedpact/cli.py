@@ -200,7 +200,9 @@ def wire(
         for row in (wires.TITLES, ["---"] * len(wires.TITLES), *told.rows()):
             typer.echo(f"| {' | '.join(row)} |")
         return
-    table = Table(*wires.TITLES)
+    table = Table()
+    for title in wires.TITLES:
+        table.add_column(title, overflow="fold")
     for row in told.rows():
         table.add_row(*row)
     Console().print(table)
