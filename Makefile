@@ -25,7 +25,7 @@ types: setup
 	$(BIN)/pyright
 
 unit: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q  # by file: a federation is started once
+	$(BIN)/python -m pytest -n 3 --no-loadscope-reorder -q  # shared out by tests/conftest.py
 
 bench: setup
 	-$(BIN)/python -m pip install --quiet --group bench

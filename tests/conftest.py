@@ -2,6 +2,7 @@
 
 import pathlib
 from collections.abc import Iterator
+from typing import Any
 
 import hypothesis
 import jax
@@ -14,6 +15,27 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 hypothesis.settings.register_profile("fedpact", deadline=None, max_examples=50, derandomize=True)
 hypothesis.settings.load_profile("fedpact")
+
+# One worker runs these one after the other, from the start: an engine waits more than it computes, and two disturb each other.
+ENGINES = ("test_flare.py", "test_flower.py", "test_flower_run.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name not in ENGINES)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Tests are shared out by file, and the engines' files as one."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByEngine(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "engines" if pathlib.Path(file).name in ENGINES else file
+
+    return ByEngine(config, log)
+
 
 SHARED_DATA = pathlib.Path(__file__).parents[2] / "shared" / "data"
 
