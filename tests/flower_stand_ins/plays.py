@@ -1,6 +1,7 @@
 """A pact for the tests of Flower: what the server asks, with all that comes back written into its folder."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 from fedpact.engines.remote import PartyLost
 
@@ -12,7 +13,9 @@ def play(channel, folder, resume):
         answers = channel.ask(b"again", ["north", "west"])
         (folder / "resumed.json").write_text(json.dumps({name: answer.decode() for name, answer in answers.items()}))
         return
-    first = channel.ask(PAYLOAD, ["north", "west"])
+    with ThreadPoolExecutor(2) as threads:  # as active and passive parties are asked at the same time
+        both = [threads.submit(channel.ask, PAYLOAD, [name]) for name in ("north", "west")]
+        first = {name: answer for asked in both for name, answer in asked.result().items()}
     seen: dict = {"heads": {name: answer.removesuffix(PAYLOAD).decode() for name, answer in first.items()}}
     for words, order, parties in (("failed", b"fail:west", ["west"]), ("away", b"hello", ["nobody"])):
         channel.wait = 3.0 if words == "away" else 60.0

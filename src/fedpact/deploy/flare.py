@@ -106,7 +106,7 @@ class FlareChannel:
 
     def __init__(self, pact: str, timeout: float) -> None:
         self._pact = pact
-        self._timeout = timeout
+        self.timeout = timeout
         self._context = collab.context
         self._sites = {site.name: site for site in collab.clients}
 
@@ -124,7 +124,7 @@ class FlareChannel:
 
         # `group` rather than `collab.clients(...)`: it takes the context, which the latter looks for in its own thread.
         asked = [self._sites[party] for party in parties]
-        sites = group(self._context, asked, CallOption(timeout=self._timeout), process_resp_cb=note)
+        sites = group(self._context, asked, CallOption(timeout=self.timeout), process_resp_cb=note)
         try:
             replies: Any = sites.answer(self._pact, message)
         except RunAborted:
@@ -140,7 +140,7 @@ class FlareChannel:
 
     def _why(self, failure: Any) -> str:
         if isinstance(failure.cause, TimeoutError):
-            return f"did not answer within {self._timeout:g} s"
+            return f"did not answer within {self.timeout:g} s"
         return f"did not answer, its site failed: {failure.cause}"
 
     def _stopped(self, silent: list[str]) -> Exception:
