@@ -94,12 +94,11 @@ def distance(kits: pathlib.Path, name: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make soak", description=__doc__)
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--rounds", type=int, default=1500, help="of the run")
+    parser.add_argument("--rounds", type=int, default=3000, help="of the run")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     chance = random.Random(given.seed)
-    kinds = ["server", "{party}", "{party} job"]
-    victims = [chance.choice(kinds).format(party=chance.choice(PARTIES)) for _ in range(given.kills)]
+    victims = [chance.choice(["server", *PARTIES, *(f"{party} job" for party in PARTIES)]) for _ in range(given.kills)]
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         file, kits = root / "soak.py", root / "kits"
