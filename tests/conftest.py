@@ -16,7 +16,7 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 hypothesis.settings.register_profile("fedpact", deadline=None, max_examples=50, derandomize=True)
 hypothesis.settings.load_profile("fedpact")
 
-# One worker runs these one after the other, from the start: an engine waits more than it computes, and two disturb each other.
+# One worker runs these one after the other, from the start: two engines at once disturb each other.
 ENGINES = ("test_flare.py", "test_flower.py", "test_flower_run.py")
 
 
