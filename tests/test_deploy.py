@@ -50,9 +50,7 @@ class Loopback:
         return answers
 
 
-@pytest.mark.parametrize(
-    "name", ["ProxAL LBFGS", "FairVFL encrypted", "PersonalProjected"]
-)  # all on FLARE: test_flare.py
+@pytest.mark.parametrize("name", ["ProxAL LBFGS", "PersonalProjected"])  # all on FLARE: test_flare.py
 def test_methods_give_the_same_elsewhere(name: str, tmp_path: pathlib.Path) -> None:
     pact = pacts.written(tmp_path, name)
     deployed = serve(pact, Loopback.of(pact, tmp_path), tmp_path / "server")

@@ -181,10 +181,11 @@ def test_every_method_gives_what_it_gives_in_one_process(methods: Ended, federat
         w = saved["w"]
     told = json.loads((methods.folder / "fedpact" / slug / "run.json").read_text())
     assert (told["status"], told["rounds"]) == (local.status, local.rounds)
-    assert told["objective"] == pytest.approx(local.objective, abs=1e-10)
+    within = pacts.NOISY.get(name, 1e-10)
+    assert told["objective"] == pytest.approx(local.objective, abs=within)
     folders = {party: federation.folder / party / "fedpact" / slug for party in PARTIES}
     if isinstance(local.params, dict) and set(PARTIES) <= local.params.keys():
-        pacts.assert_own(local, folders)
+        pacts.assert_own(local, folders, within)
         return
     flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(local.params)])
     np.testing.assert_allclose(w, flat, rtol=0, atol=1e-10)
@@ -289,7 +290,8 @@ def test_the_readme_has_the_commands(federation: Federation) -> None:
 
 
 TRY = """
-import pathlib, sys
+import pathlib, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever this was started from
 from fedpact.deploy.flare_poc import try_here
 try_here(pathlib.Path(sys.argv[1]), ["north", "south"], pathlib.Path(sys.argv[2]))
 """
@@ -309,12 +311,7 @@ def test_what_was_started_is_ended_with_it(tmp_path: pathlib.Path, how: signal.S
     pact.write_text("")
     env = {**os.environ, "HOME": str(tmp_path), "PYTHONPATH": ":".join(filter(None, sys.path))}
     command = [sys.executable, "-c", TRY, str(pact), str(out)]
-    with subprocess.Popen(
-        command,
-        env=env,
-        stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    ) as trial:
+    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE) as trial:
         deadline = time.monotonic() + 120.0
         while len(running()) < at:
             assert time.monotonic() < deadline

@@ -14,7 +14,7 @@ import pytest
 import fedpact as fp
 from fedpact.run.hosts import join_hosts
 
-METHODS = ["ProxAL Newton", "ProxAL LBFGS", "SSCA rows", "SSCA columns", "FairVFL", "FedAvg", "PCFedAvg"]
+METHODS = ["ProxAL LBFGS", "SSCA columns", "FairVFL", "FedAvg", "PCFedAvg"]
 COMPARED = """
 import json, sys, jax, numpy as np
 jax.config.update("jax_disable_most_optimizations", True)
