@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import fedpact as fp
-from fedpact.algorithms.batches import folded_key
+from fedpact.algorithms.parts.batches import folded_key
 from fedpact.engines.local import LocalNetwork
 from fedpact.federation.binding import Bound, bind
 from fedpact.problem.oracle import derivatives

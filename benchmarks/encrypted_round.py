@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedpact.precision import in_double
-from fedpact.privacy import ckks, sealed
+from fedpact.privacy import ckks, traced_ckks
 
 PARTIES = 5
 SIZES = ((40_000, 17), (4_800, 2))  # rows, features a party: Adult, Compas
@@ -31,14 +31,16 @@ def _line(rows: int, columns: int) -> str:
     jacobians = jnp.asarray(rng.uniform(-1, 1, (PARTIES, rows, columns)))
     nu = jnp.asarray(rng.normal(size=rows) / rows)
     server, *secrets = (jnp.asarray(ckks.fresh_seed()) for _ in range(1 + PARTIES))
-    public = sealed.public_key(server)
+    public = traced_ckks.public_key(server)
 
     @jax.jit
     def one_round(server: jax.Array, secrets: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        message = sealed.encrypt(server, nu)
-        replies, openings = jax.vmap(sealed.masked_product, (None, None, 0, 0))(public, message, jacobians, secrets)
-        masked = jax.vmap(lambda reply: sealed.decrypt(server, reply, rows, columns))(replies)
-        return jax.vmap(sealed.unmask)(masked, openings), message, replies[0]
+        message = traced_ckks.encrypt(server, nu)
+        replies, openings = jax.vmap(traced_ckks.masked_product, (None, None, 0, 0))(
+            public, message, jacobians, secrets
+        )
+        masked = jax.vmap(lambda reply: traced_ckks.decrypt(server, reply, rows, columns))(replies)
+        return jax.vmap(traced_ckks.unmask)(masked, openings), message, replies[0]
 
     gradients, message, reply = jax.block_until_ready(one_round(server, jnp.stack(secrets)))
     times = []

@@ -16,7 +16,8 @@ from nvflare.collab import collab
 
 from fedpact.deploy import flare
 from fedpact.deploy.flare_kit import write_job, write_kit
-from fedpact.deploy.flare_poc import Federation, free_port
+from fedpact.deploy.flare_poc import Federation
+from fedpact.deploy.here import free_port
 
 PARTIES = [f"site{number}" for number in range(1, 6)]
 SIZES = (1_000, 100_000)

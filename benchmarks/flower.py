@@ -35,7 +35,8 @@ def measure() -> str:
     runpy.run_path(str(STAND_INS / "sitecustomize.py"))  # only the way there and back is measured
     from benchmarks.flower_pact import BARE, EXCHANGES, PARTIES
     from fedpact.deploy.flower_kit import write_kit
-    from fedpact.deploy.flower_poc import Loopback, free_port
+    from fedpact.deploy.flower_poc import Loopback
+    from fedpact.deploy.here import free_port
 
     with tempfile.TemporaryDirectory() as folder:
         kit = write_kit(PACT, PARTIES + BARE, pathlib.Path(folder) / "kit", server="127.0.0.1", port=free_port())

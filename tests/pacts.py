@@ -131,7 +131,7 @@ def assert_own(local: fp.Result, folders: dict[str, pathlib.Path], within: float
 
 def messages(name: str, folder: pathlib.Path) -> str:
     """A section of docs/wire.md."""
-    from fedpact.deploy.wire import TITLES, wire
+    from fedpact.deploy.message_list import TITLES, wire
     from fedpact.run.pact import Pact
 
     told = wire(Pact(written(folder, name)))

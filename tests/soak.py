@@ -18,7 +18,8 @@ import numpy as np
 import pacts
 
 from fedpact.deploy.flare_kit import write_job, write_kit
-from fedpact.deploy.flare_poc import Federation, free_port
+from fedpact.deploy.flare_poc import Federation
+from fedpact.deploy.here import free_port
 from fedpact.run.pact import Pact
 
 PARTIES = ("north", "south", "west")
@@ -31,7 +32,7 @@ def pact(rounds: int) -> str:
     """A pact of so many rounds that saves every half second."""
     text = pacts.PACTS["SCAFFOLD"].replace("participation=0.67", "participation=1.0")
     assert ROUNDS in text
-    often = "import fedpact.run.running\n\nfedpact.run.running.SAVE_SECONDS = 0.5\n"
+    often = "import fedpact.run.loop\n\nfedpact.run.running.SAVE_SECONDS = 0.5\n"
     return often + text.replace(ROUNDS, f"'max_rounds': {rounds}")
 
 

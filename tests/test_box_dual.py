@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedpact.algorithms.box_dual import Quadratics, Solution, gram_matrix, peak, projected_newton, solve_box_dual
+from fedpact.algorithms.ssca.box_dual import Quadratics, Solution, gram_matrix, peak, projected_newton, solve_box_dual
 
 SOLVE = jax.jit(solve_box_dual)
 NEWTON = jax.jit(projected_newton)

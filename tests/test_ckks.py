@@ -11,7 +11,7 @@ import scipy.stats
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedpact.privacy import ckks, sealed
+from fedpact.privacy import ckks, traced_ckks
 
 SEED = bytes(range(64))
 
@@ -177,15 +177,17 @@ def test_inside_a_compiled_vectorised_exchange() -> None:
 
     @jax.jit
     def run(jacobians: jax.Array, residuals: jax.Array) -> tuple[jax.Array, ...]:
-        server = sealed.fresh_seed(jnp.asarray(-1))
-        secrets = jax.vmap(sealed.fresh_seed)(jnp.arange(parties))
-        public = sealed.public_key(server)
+        server = traced_ckks.fresh_seed(jnp.asarray(-1))
+        secrets = jax.vmap(traced_ckks.fresh_seed)(jnp.arange(parties))
+        public = traced_ckks.public_key(server)
 
         def one_round(_: None, nu: jax.Array) -> tuple[None, tuple[jax.Array, jax.Array]]:
-            message = sealed.encrypt(server, nu)
-            replies, openings = jax.vmap(sealed.masked_product, (None, None, 0, 0))(public, message, jacobians, secrets)
-            masked = jax.vmap(lambda reply: sealed.decrypt(server, reply, length, columns))(replies)
-            return None, (jax.vmap(sealed.unmask)(masked, openings), openings[:, 0])
+            message = traced_ckks.encrypt(server, nu)
+            replies, openings = jax.vmap(traced_ckks.masked_product, (None, None, 0, 0))(
+                public, message, jacobians, secrets
+            )
+            masked = jax.vmap(lambda reply: traced_ckks.decrypt(server, reply, length, columns))(replies)
+            return None, (jax.vmap(traced_ckks.unmask)(masked, openings), openings[:, 0])
 
         _, (gradients, masks) = jax.lax.scan(one_round, None, residuals)
         return gradients, masks, secrets
@@ -200,11 +202,11 @@ def test_inside_a_compiled_vectorised_exchange() -> None:
 
 def test_sizes_are_known_while_tracing() -> None:
     residual = jax.eval_shape(
-        sealed.encrypt, jax.ShapeDtypeStruct((64,), jnp.uint8), jax.ShapeDtypeStruct((40_000,), float)
+        traced_ckks.encrypt, jax.ShapeDtypeStruct((64,), jnp.uint8), jax.ShapeDtypeStruct((40_000,), float)
     )
     assert residual.shape == (10, ckks.CELL)
     message, opening = jax.eval_shape(
-        sealed.masked_product,
+        traced_ckks.masked_product,
         jax.ShapeDtypeStruct((ckks.PUBLIC_BYTES,), jnp.uint8),
         residual,
         jax.ShapeDtypeStruct((40_000, 17), float),

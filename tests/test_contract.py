@@ -139,7 +139,7 @@ def test_resumed_after_the_certificate_sent_the_method_on(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A method that aims too low is sent on with stricter goals; how often is part of the run."""
-    monkeypatch.setattr("fedpact.run.running.CAUTION", 100.0)
+    monkeypatch.setattr("fedpact.run.loop.CAUTION", 100.0)
     uninterrupted = CASE.solve(METHODS["Newton"], TOLERANCE)
     for cut in range(4, uninterrupted.rounds):
         part = CASE.solve(METHODS["Newton"], TOLERANCE, save=tmp_path, resume=True, max_rounds=cut)
@@ -150,7 +150,7 @@ def test_resumed_after_the_certificate_sent_the_method_on(
 @every_method
 def test_ctrl_c_leaves_a_run_that_goes_on(method: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, uninterrupted = whole(method)
-    monkeypatch.setattr("fedpact.run.running.Running.rounds_per_call", lambda run: 5)
+    monkeypatch.setattr("fedpact.run.loop.Running.rounds_per_call", lambda run: 5)
 
     def interrupt(history: fp.History) -> None:
         assert len(history)
@@ -360,7 +360,7 @@ def settle(folder: str) -> None:
 
 def test_a_run_that_fails_is_saved(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, uninterrupted = whole("Newton")
-    monkeypatch.setattr("fedpact.run.running.Running.rounds_per_call", lambda run: 5)
+    monkeypatch.setattr("fedpact.run.loop.Running.rounds_per_call", lambda run: 5)
     with pytest.raises(Trouble):
         CASE.solve(METHODS["Newton"], TOLERANCE, save=tmp_path, watch=trouble)
     assert_same_run(CASE.solve(METHODS["Newton"], TOLERANCE, save=tmp_path, resume=True), uninterrupted)

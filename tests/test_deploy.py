@@ -13,11 +13,11 @@ import pytest
 from pacts import assert_same
 
 import fedpact as fp
+from fedpact.deploy.message_list import wire
 from fedpact.deploy.party import Site
 from fedpact.deploy.server import serve
-from fedpact.deploy.wire import wire
 from fedpact.engines.remote import PartyLost
-from fedpact.engines.wire import HEADER, pack, unpack
+from fedpact.engines.serialization import HEADER, pack, unpack
 from fedpact.run.pact import Pact
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -74,7 +74,7 @@ def test_whoever_is_killed_and_restarted_ends_where_the_undisturbed_run_ends(
     victim: str, quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pact, undisturbed = quick
-    monkeypatch.setattr("fedpact.run.running.SAVE_SECONDS", 0.0)
+    monkeypatch.setattr("fedpact.run.loop.SAVE_SECONDS", 0.0)
     channel = Loopback.of(pact, tmp_path)
 
     def kill(number: int, party: str, message: bytes, answer: bytes) -> bytes:
@@ -174,7 +174,7 @@ def test_a_run_in_which_a_party_was_away_is_resumed(
     partial: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pact, undisturbed = partial
-    monkeypatch.setattr("fedpact.run.running.SAVE_SECONDS", 0.0)
+    monkeypatch.setattr("fedpact.run.loop.SAVE_SECONDS", 0.0)
     away = Loopback.of(pact, tmp_path, away=lambda number, party: party == "west" and number >= 9)
     with pytest.raises(PartyLost, match="party 'west': stays away"):
         serve(pact, away, tmp_path / "server")  # whoever answers for its rows has to be there at the end
@@ -187,7 +187,7 @@ def test_where_everybody_has_to_take_part_a_party_that_stays_away_stops_the_run(
     quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pact, undisturbed = quick
-    monkeypatch.setattr("fedpact.run.running.SAVE_SECONDS", 0.0)
+    monkeypatch.setattr("fedpact.run.loop.SAVE_SECONDS", 0.0)
     channel = Loopback.of(pact, tmp_path, away=lambda number, party: party == "west" and number >= 9)
     with pytest.raises(PartyLost, match="party 'west': stays away"):
         serve(pact, channel, tmp_path / "server")
@@ -498,7 +498,7 @@ def test_messages_of_a_server_that_was_killed_do_not_count_after_the_resume(
     quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pact, undisturbed = quick
-    monkeypatch.setattr("fedpact.run.running.SAVE_SECONDS", 0.0)
+    monkeypatch.setattr("fedpact.run.loop.SAVE_SECONDS", 0.0)
     old: list[bytes] = []
 
     def until_killed(number: int, party: str, message: bytes, answer: bytes) -> bytes:
@@ -544,7 +544,7 @@ def test_a_save_that_fails_again_and_again_leaves_what_was_saved(
     quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pact, undisturbed = quick
-    monkeypatch.setattr("fedpact.run.running.SAVE_SECONDS", 0.0)
+    monkeypatch.setattr("fedpact.run.loop.SAVE_SECONDS", 0.0)
     for saves in (3, 2, 2):
         kept = 0
 

@@ -19,7 +19,7 @@ from fedpact.federation.blocks import BoundColumns, bind_any
 from fedpact.privacy import ckks
 from fedpact.protocol.algorithm import Goal
 from fedpact.run import drivers
-from fedpact.run.choice import protected
+from fedpact.run.selection import protected
 
 pytest.importorskip("tenseal")
 

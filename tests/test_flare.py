@@ -21,7 +21,8 @@ from fedpact.deploy.flare_kit import write_job, write_kit
 
 pytest.importorskip("nvflare", reason='NVIDIA FLARE is not installed; pip install "fedpact[flare]"')
 
-from fedpact.deploy.flare_poc import Ended, Federation, free_port
+from fedpact.deploy.flare_poc import Ended, Federation
+from fedpact.deploy.here import free_port
 from fedpact.precision import cache_folder
 from fedpact.run.pact import Pact
 

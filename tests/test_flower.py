@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from fedpact.deploy.here import free_port
+
 pytest.importorskip("flwr", reason='Flower is not installed: pip install "fedpact[flower]"')
 
 STAND_INS = pathlib.Path(__file__).parent / "flower_stand_ins"
@@ -37,7 +39,7 @@ def deploy() -> Iterator[SimpleNamespace]:
 @pytest.fixture(scope="module")
 def kit(deploy: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     out = tmp_path_factory.mktemp("flower") / "kit"
-    port = deploy.poc.free_port()
+    port = free_port()
     return deploy.kit.write_kit(STAND_INS / "plays.py", ["north", "west"], out, server="127.0.0.1", port=port)
 
 

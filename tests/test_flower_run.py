@@ -14,7 +14,8 @@ import pytest
 pytest.importorskip("flwr", reason='Flower is not installed: pip install "fedpact[flower]"')
 
 from fedpact.deploy.flower_kit import write_kit
-from fedpact.deploy.flower_poc import Loopback, free_port
+from fedpact.deploy.flower_poc import Loopback
+from fedpact.deploy.here import free_port
 from fedpact.precision import cache_folder
 from fedpact.run.pact import Pact
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import fedpact as fp
-from fedpact.algorithms.batches import folded_key, rows_of
+from fedpact.algorithms.parts.batches import folded_key, rows_of
 from fedpact.engines.local import LocalNetwork, Metered
 from fedpact.federation.binding import bind
 from fedpact.problem.fingerprint import digest

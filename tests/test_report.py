@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedpact.certificate import ALL_ROWS, SERVER, Certificate, ConstraintReport
-from fedpact.report import markup, plots, traces
+from fedpact.report import curves, markup, plots
 from fedpact.report.page import write_page
 from fedpact.run.history import History
 
@@ -330,7 +330,7 @@ def test_a_failed_write_leaves_the_old_page(tmp_path, monkeypatch):
 def test_values_come_back_from_rows(lower, upper, rows, expected):
     report = dataclasses.replace(made_run(1).certificate.constraints[0], lower=lower, upper=upper, rows=rows)
     c = np.tile([-0.3, -0.1, -0.05], (7, 2, 1))
-    np.testing.assert_allclose(traces.value(report, c), np.full((7, 2), expected))
+    np.testing.assert_allclose(curves.value(report, c), np.full((7, 2), expected))
 
 
 def test_what_the_server_holds_goes_by_name(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from problems import classes
 
 import fedpact as fp
-from fedpact.algorithms.batches import answering, folded_key
+from fedpact.algorithms.parts.batches import answering, folded_key
 from fedpact.engines.local import LocalNetwork
 from fedpact.federation.binding import bind
 from fedpact.federation.blocks import bind_columns

@@ -3,25 +3,25 @@
 from fedpact import datasets as datasets
 from fedpact import postprocess as postprocess
 from fedpact.__about__ import VERSION as __version__
-from fedpact.algorithms.central_prox_al import CentralProxAL
+from fedpact.algorithms.averaging.fed_avg import FedAvg
+from fedpact.algorithms.averaging.fed_prox import FedProx
+from fedpact.algorithms.averaging.fed_sgd import FedSGD
+from fedpact.algorithms.averaging.scaffold import SCAFFOLD
+from fedpact.algorithms.fair_vfl.fed_bcd import FedBCD
 from fedpact.algorithms.fair_vfl.method import FairVFL
 from fedpact.algorithms.fair_vfl.pace import Clock
-from fedpact.algorithms.fed_avg import FedAvg
-from fedpact.algorithms.fed_bcd import FedBCD
-from fedpact.algorithms.fed_prox import FedProx
-from fedpact.algorithms.fed_sgd import FedSGD
-from fedpact.algorithms.inner.admm import ADMM
-from fedpact.algorithms.inner.base import Inner
-from fedpact.algorithms.inner.lbfgs import LBFGS
-from fedpact.algorithms.inner.newton import Newton
-from fedpact.algorithms.interior_point import InteriorPoint
-from fedpact.algorithms.pc_fedavg import PCFedAvg
-from fedpact.algorithms.personal_projected import PersonalProjected
-from fedpact.algorithms.prox_al import ProxAL
-from fedpact.algorithms.scaffold import SCAFFOLD
-from fedpact.algorithms.schedules import Decay, Growth, Schedule
+from fedpact.algorithms.interior_point.method import InteriorPoint
+from fedpact.algorithms.parts.schedules import Decay, Growth, Schedule
+from fedpact.algorithms.personal.pc_fedavg import PCFedAvg
+from fedpact.algorithms.personal.projected import PersonalProjected
+from fedpact.algorithms.prox_al.admm import ADMM
+from fedpact.algorithms.prox_al.central import CentralProxAL
+from fedpact.algorithms.prox_al.inner import Inner
+from fedpact.algorithms.prox_al.lbfgs import LBFGS
+from fedpact.algorithms.prox_al.method import ProxAL
+from fedpact.algorithms.prox_al.newton import Newton
+from fedpact.algorithms.prox_al.tolerances import Geometric, InverseSquare
 from fedpact.algorithms.ssca.method import SSCA
-from fedpact.algorithms.tolerances import Geometric, InverseSquare
 from fedpact.certificate import Certificate, ConstraintReport
 from fedpact.engines.mesh import Mesh
 from fedpact.federation.columns import ColumnParties, split_columns
@@ -53,9 +53,9 @@ from fedpact.problem.split import chain, split_model
 from fedpact.problem.statement import Problem, minimize
 from fedpact.protocol.algorithm import Algorithm
 from fedpact.run.audit import Audit, Leak, audit
-from fedpact.run.choice import Explanation, explain
 from fedpact.run.history import History
 from fedpact.run.result import Result
+from fedpact.run.selection import Explanation, explain
 from fedpact.run.solve import solve
 from fedpact.run.verify import Verification, verify
 

@@ -187,7 +187,7 @@ def wire(
     from rich.console import Console
     from rich.table import Table
 
-    from fedpact.deploy import wire as wires
+    from fedpact.deploy import message_list as wires
     from fedpact.run.pact import Pact
 
     try:

@@ -6,15 +6,14 @@ import io
 import json
 import os
 import pathlib
-import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedpact.deploy.flare_kit import ADMIN, ADMIN_FOLDER, MISSING, SERVER_FOLDER, write_kit
+from fedpact.deploy.here import free_port, terminated_like_interrupted
 
 START_SECONDS = 120.0  # for server and sites to find each other, on a loaded machine
 COMMANDS = {
@@ -181,13 +180,6 @@ def _end(processes: Sequence[Any], patience: float) -> None:
     psutil.wait_procs(processes, timeout=10.0)
 
 
-def free_port() -> int:
-    """A port of this machine that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        return probe.getsockname()[1]
-
-
 def try_here(pact: pathlib.Path, parties: Sequence[str], out: pathlib.Path, *, timeout: float = 600.0) -> Ended:
     """`fedpact deploy flare --poc`: kits in `out`, server and sites as processes of this machine, one run, its results.
 
@@ -200,17 +192,5 @@ def try_here(pact: pathlib.Path, parties: Sequence[str], out: pathlib.Path, *, t
         timeout: seconds that a party has for one answer.
     """
     write_kit(pact, parties, out, port=free_port(), timeout=timeout)
-    with _terminated_like_interrupted(), Federation(out, parties) as federation:
+    with terminated_like_interrupted(), Federation(out, parties) as federation:
         return federation.run(out / ADMIN_FOLDER / "jobs" / "run")
-
-
-@contextlib.contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -15,6 +15,7 @@ from types import TracebackType
 
 from fedpact.deploy.flower import WAIT
 from fedpact.deploy.flower_kit import REGISTERED, write_kit
+from fedpact.deploy.here import free_port, terminated_like_interrupted
 
 STARTING = 120.0  # seconds that the server may take to listen
 ENDING = 10.0  # seconds between asking a process to end and ending it
@@ -168,19 +169,9 @@ def try_here(
     kit = pathlib.Path(out or tempfile.mkdtemp(prefix="fedpact-flower-"))
     if not resume:
         write_kit(pact, parties, kit, server="127.0.0.1", port=free_port(), wait=wait)
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # as Ctrl-C: nothing is left running
-    try:
-        with Loopback(kit) as here:
-            here.run(resume=resume, wait=wait)
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with terminated_like_interrupted(), Loopback(kit) as here:
+        here.run(resume=resume, wait=wait)
     return kit / "server" / "state"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def _address(kit: pathlib.Path) -> tuple[str, int]:

@@ -11,7 +11,6 @@ end     write what the party keeps of the answer: its block of parameters, its o
 import json
 import os
 import pathlib
-import platform
 import re
 import threading
 import traceback
@@ -21,14 +20,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedpact import __about__
-from fedpact.deploy.plans import traced
 from fedpact.deploy.policy import Policy
+from fedpact.deploy.tracing import VERSIONS, traced
+from fedpact.engines.exchanges import Exchange, Plan
 from fedpact.engines.local import LocalNetwork
-from fedpact.engines.plan import Exchange, Plan
 from fedpact.engines.remote import NOTHING, Link, Nobody, RemoteNetwork
-from fedpact.engines.wire import HEADER, Layout, Refused, is_finite, pack, unpack
-from fedpact.federation.apart import (
+from fedpact.engines.serialization import HEADER, Layout, Refused, is_finite, pack, unpack
+from fedpact.federation.described import (
     Description,
     OwnRows,
     bind_columns_described,
@@ -39,7 +37,6 @@ from fedpact.federation.apart import (
 from fedpact.federation.table import Table
 from fedpact.precision import in_double, kept_programs
 from fedpact.run.checkpoint import named_leaves, npz, write
-from fedpact.run.choice import chosen, protected
 from fedpact.run.fingerprint import digest, digest_of_data
 from fedpact.run.pact import Pact
 
@@ -104,8 +101,7 @@ class Site:
 
     def _hello(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
         del arrays
-        mine = {"fedpact": __about__.VERSION, "Python": ".".join(platform.python_version_tuple()[:2])}
-        for what, version in mine.items():
+        for what, version in VERSIONS.items():
             theirs = (words.get("versions") or {}).get(what)
             if theirs != version:
                 raise Refused(f"it has {what} {version}, and the server {theirs}; install the same")
@@ -215,11 +211,10 @@ class _Run:
             bound = bind_described(pact.problem, pact.parties, everybody, theirs, disclose=pact.discloses, **options)
             self.own = site.own_rows(table).oracle(everybody, pact.discloses)
         setting = bound.setting
-        algorithm = protected(chosen(pact.algorithm, setting), pact.options.get("privacy")).prepared(setting)
         active = setting.active or (False,) * len(pact.parties)
         self.role = "active" if active[self.place] else "passive"
         link = Link(Nobody(), pact.parties, active, name, session)
-        algorithm = algorithm.deployed(self._is_enough)
+        algorithm = pact.method(setting).deployed(self._is_enough)
         self.plan: Plan = traced(algorithm, RemoteNetwork(LocalNetwork.of(bound), link), bound)
         self.bucket = next(at for at, places in enumerate(bound.order) if self.place in places)
         self.states: dict[int, Any] = {NOTHING: None}
@@ -228,7 +223,6 @@ class _Run:
         self.asked: dict[str, int] = self._counted()
         self.last = 0
         self.said: bytes | None = None  # to the last message
-        self.own_steps = 0  # that patient steps took, in all
         self.number = self.enough = 0  # the message at work, and the last of which it was said that it is enough
         self.most = HEADER + max(e.message.size for e in self.plan.exchanges.values())
 
@@ -249,7 +243,6 @@ class _Run:
 
     def _is_enough(self) -> bool:
         """Asked by a patient step after each of its own steps."""
-        self.own_steps += 1
         return self.enough >= self.number
 
     def step(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

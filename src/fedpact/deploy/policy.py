@@ -13,7 +13,7 @@ import os
 import pathlib
 import tomllib
 
-from fedpact.engines.wire import Refused
+from fedpact.engines.serialization import Refused
 
 OUTSIDE = 10  # exchanges of one kind outside of rounds, beside as many as there may be rounds: resumes and certificates
 

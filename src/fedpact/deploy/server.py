@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import platform
 import secrets
 from collections.abc import Sequence
 from typing import Any
@@ -12,24 +11,23 @@ import numpy as np
 
 from fedpact import __about__
 from fedpact.certificate import add_up
-from fedpact.deploy.plans import traced
+from fedpact.deploy.tracing import VERSIONS, traced
 from fedpact.engines.local import LocalNetwork
 from fedpact.engines.remote import NOTHING, Channel, Link, PartyRefused, RemoteNetwork
-from fedpact.federation.apart import Description, bind_columns_described, bind_described, described
 from fedpact.federation.binding import Bound
 from fedpact.federation.blocks import BoundColumns
 from fedpact.federation.columns import INPUTS
+from fedpact.federation.described import Description, bind_columns_described, bind_described, described
 from fedpact.federation.rows import checked_seed, title
 from fedpact.federation.table import Table
 from fedpact.precision import in_double, kept_programs
 from fedpact.problem.split import TOP
 from fedpact.run.checkpoint import Folder
-from fedpact.run.choice import chosen, protected
 from fedpact.run.fingerprint import digest
+from fedpact.run.loop import Found, Running, checked_limits
 from fedpact.run.pact import Pact
 from fedpact.run.progress import ProgressLine
 from fedpact.run.result import Result
-from fedpact.run.running import Found, Running, checked_limits
 
 
 @in_double
@@ -74,8 +72,7 @@ def _served(
 ) -> Result:
     everybody = [description for _, description in _greeted(pact, link, pact.parties)]
     bound, server = _bound(pact, everybody)
-    setting = bound.setting
-    algorithm = protected(chosen(pact.algorithm, setting), pact.options.get("privacy")).prepared(setting)
+    algorithm = pact.method(bound.setting)
     net = RemoteNetwork(LocalNetwork.of(bound), link)
     meeting = {
         "kind": "meet",
@@ -130,8 +127,7 @@ def _served(
 
 def _greeted(pact: Pact, link: Link, names: Sequence[str]) -> list[tuple[str, Description]]:
     """Parties that have agreed to the pact, with their descriptions."""
-    versions = {"fedpact": __about__.VERSION, "Python": ".".join(platform.python_version_tuple()[:2])}
-    told = link.tell({"kind": "hello", "digest": pact.digest, "versions": versions}, names)
+    told = link.tell({"kind": "hello", "digest": pact.digest, "versions": VERSIONS}, names)
     found = []
     for name in names:
         try:

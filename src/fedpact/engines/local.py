@@ -1,6 +1,7 @@
 """All parties in this process: one vectorised axis per bucket of like-sized parties."""
 
-from collections.abc import Callable, Sequence
+import abc
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -18,14 +19,51 @@ from fedpact.protocol.messages import Reply, combine, merge, size_in_bytes
 from fedpact.protocol.network import Ask, Numbers, PartyStates, Role, Step, Tell
 
 
-class LocalNetwork(eqx.Module):
-    """The parties' data; pure, hence compiled together with the round that uses it."""
+class Buckets(eqx.Module):
+    """What networks have in common whose parties are all here, in buckets of like-sized ones: everybody is always there."""
 
     oracles: tuple[Oracle, ...] | tuple[Block, ...]
     server: Oracle
     regularizer: FlatRegularizer
     places: jax.Array
     parties: int = eqx.field(static=True)
+
+    @abc.abstractmethod
+    def exchange(
+        self, step: Step, parties: PartyStates, message: Any, among: Role | None = None
+    ) -> tuple[Reply, PartyStates]: ...
+
+    def partial_exchange(self, step: Step, parties: PartyStates, message: Any) -> tuple[Reply, PartyStates]:
+        return self.exchange(step, parties, message)
+
+    def at_once(self, parties: PartyStates, *asks: Ask) -> tuple[list[Reply], PartyStates]:
+        replies = []
+        for ask in asks:
+            reply, parties = self.exchange(ask.step, parties, ask.message, ask.among)
+            replies.append(reply)
+        return replies, parties
+
+    def count(self, among: Role | None = None) -> int:
+        return sum(oracle.index.shape[0] for oracle in self.oracles if has_role(oracle, among))
+
+    def places_of(self, among: Role | None) -> jax.Array:
+        """Where each party stands in the buckets' concatenation, of those asked."""
+        if among is None:
+            return self.places
+        asked = jnp.concatenate([oracle.index for oracle in self.oracles if has_role(oracle, among)])
+        return jnp.argsort(asked, stable=True)
+
+    def told(self, tell: Tell, parties: PartyStates, message: Any) -> list[jax.Array]:
+        """What parties tell one another, by bucket: (parties, parts, …)."""
+        at_each: Any = jax.vmap(tell, in_axes=(0, 0, None))
+        return [at_each(own, state, message) for own, state in zip(self.oracles, parties, strict=True)]
+
+    def when(self, predicate: jax.Array, branch: Callable[..., Any], *operands: Any) -> Any:
+        return lax.cond(predicate, lambda *given: branch(self, *given), lambda *kept: kept, *operands)
+
+
+class LocalNetwork(Buckets):
+    """The parties' data; pure, hence compiled together with the round that uses it."""
 
     @classmethod
     def of(cls, bound: Bound | BoundColumns) -> "LocalNetwork":
@@ -47,16 +85,7 @@ class LocalNetwork(eqx.Module):
             replies.append(combine(reply))
         if not replies:
             raise ValueError(f"there is no {among} party to ask")
-        return merge(replies, places_of(self.oracles, self.places, among)), tuple(states)
-
-    def partial_exchange(self, step: Step, parties: PartyStates, message: Any) -> tuple[Reply, PartyStates]:
-        return self.exchange(step, parties, message)  # all are here
-
-    def at_once(self, parties: PartyStates, *asks: Ask) -> tuple[list[Reply], PartyStates]:
-        return one_by_one(self, parties, asks)
-
-    def count(self, among: Role | None = None) -> int:
-        return count_of(self.oracles, among)
+        return merge(replies, self.places_of(among)), tuple(states)
 
     def gradients(
         self, numbers: Numbers, parties: PartyStates, message: Any, w: jax.Array
@@ -67,14 +96,6 @@ class LocalNetwork(eqx.Module):
     def share(self, tell: Tell, step: Step, parties: PartyStates, message: Any) -> tuple[Reply, PartyStates]:
         first, *others = (part.sum((0, 1)) for part in self.told(tell, parties, message))
         return self.exchange(step, parties, (message, sum(others, first)))
-
-    def told(self, tell: Tell, parties: PartyStates, message: Any) -> list[jax.Array]:
-        """What parties tell one another, by bucket: (parties, parts, …)."""
-        at_each: Any = jax.vmap(tell, in_axes=(0, 0, None))
-        return [at_each(own, state, message) for own, state in zip(self.oracles, parties, strict=True)]
-
-    def when(self, predicate: jax.Array, branch: Callable[..., Any], *operands: Any) -> Any:
-        return lax.cond(predicate, lambda *given: branch(self, *given), lambda *kept: kept, *operands)
 
     def collected(self, states: Any) -> Any:
         """States as numpy arrays."""
@@ -104,19 +125,6 @@ def has_role(own: Oracle | Block, role: Role | None) -> bool:
     return role is None or (isinstance(own, Block) and own.active == (role == "active"))
 
 
-def count_of(oracles: Any, among: Role | None) -> int:
-    """How many parties of this role there are in the buckets."""
-    return sum(oracle.index.shape[0] for oracle in oracles if has_role(oracle, among))
-
-
-def places_of(oracles: Any, places: jax.Array, among: Role | None) -> jax.Array:
-    """Where each party stands in the buckets' concatenation, of those asked; `places`: of all."""
-    if among is None:
-        return places
-    asked = jnp.concatenate([oracle.index for oracle in oracles if has_role(oracle, among)])
-    return jnp.argsort(asked, stable=True)
-
-
 def line_gradients(
     numbers: Numbers, oracles: Any, states: Any, message: Any, w: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
@@ -131,15 +139,6 @@ def line_gradients(
     if values.size == 1:  # an axis over lines, even of one, keeps XLA from writing the gradient in w's own order
         return values, pull(jnp.ones_like(values))[0][None]
     return values, jax.vmap(lambda e: pull(e)[0])(jnp.eye(values.size, dtype=values.dtype))
-
-
-def one_by_one(net: Any, parties: PartyStates, asks: Sequence[Ask]) -> tuple[list[Reply], PartyStates]:
-    """Exchanges at the same time, where nobody waits for anybody."""
-    replies = []
-    for ask in asks:
-        reply, parties = net.exchange(ask.step, parties, ask.message, ask.among)
-        replies.append(reply)
-    return replies, parties
 
 
 class Metered:

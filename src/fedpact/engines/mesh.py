@@ -16,13 +16,11 @@ from jax import lax
 from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 
-from fedpact.engines.local import count_of, has_role, line_gradients, one_by_one, places_of
+from fedpact.engines.local import Buckets, has_role, line_gradients
 from fedpact.federation.binding import Bound
-from fedpact.federation.blocks import Block, BoundColumns
-from fedpact.problem.oracle import Oracle
-from fedpact.problem.regularizers import FlatRegularizer
+from fedpact.federation.blocks import BoundColumns
 from fedpact.protocol.messages import Reply, combine, merge
-from fedpact.protocol.network import Ask, Numbers, PartyStates, Role, Step, Tell
+from fedpact.protocol.network import Numbers, PartyStates, Role, Step, Tell
 
 AXIS = "parties"
 SPREAD, EVERYWHERE = PartitionSpec(AXIS), PartitionSpec()
@@ -57,14 +55,9 @@ class Mesh:
         return bound, MeshNetwork.of(bound, mesh, tuple(spread))
 
 
-class MeshNetwork(eqx.Module):
+class MeshNetwork(Buckets):
     """The parties' data on a mesh of devices."""
 
-    oracles: tuple[Oracle, ...] | tuple[Block, ...]
-    server: Oracle
-    regularizer: FlatRegularizer
-    places: jax.Array
-    parties: int = eqx.field(static=True)
     mesh: jax.sharding.Mesh = eqx.field(static=True)
     spread: tuple[bool, ...] = eqx.field(static=True)  # of each bucket: whether devices share it, or all have it
 
@@ -97,16 +90,7 @@ class MeshNetwork(eqx.Module):
         states, replies = self._at_devices(here, (specs, specs, EVERYWHERE), (specs, EVERYWHERE))(
             self.oracles, given, message
         )
-        return merge(list(replies), places_of(self.oracles, self.places, among)), states
-
-    def partial_exchange(self, step: Step, parties: PartyStates, message: Any) -> tuple[Reply, PartyStates]:
-        return self.exchange(step, parties, message)  # all are on the mesh
-
-    def at_once(self, parties: PartyStates, *asks: Ask) -> tuple[list[Reply], PartyStates]:
-        return one_by_one(self, parties, asks)
-
-    def count(self, among: Role | None = None) -> int:
-        return count_of(self.oracles, among)
+        return merge(list(replies), self.places_of(among)), states
 
     def gradients(
         self, numbers: Numbers, parties: PartyStates, message: Any, w: jax.Array
@@ -134,14 +118,6 @@ class MeshNetwork(eqx.Module):
 
         reply, _ = self.exchange(telling, parties, message)
         return self.exchange(step, parties, (message, reply.sum))
-
-    def told(self, tell: Tell, parties: PartyStates, message: Any) -> list[jax.Array]:
-        """What parties tell one another, by bucket: (parties, parts, …); read for its shapes."""
-        at_each: Any = jax.vmap(tell, in_axes=(0, 0, None))
-        return [at_each(own, state, message) for own, state in zip(self.oracles, parties, strict=True)]
-
-    def when(self, predicate: jax.Array, branch: Callable[..., Any], *operands: Any) -> Any:
-        return lax.cond(predicate, lambda *given: branch(self, *given), lambda *kept: kept, *operands)
 
     def collected(self, states: Any) -> Any:
         """States as numpy arrays, also those that are on other hosts."""

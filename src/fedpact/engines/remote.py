@@ -18,9 +18,9 @@ import numpy as np
 from jax import lax
 from jax.experimental import io_callback
 
+from fedpact.engines.exchanges import Exchange, Plan
 from fedpact.engines.local import LocalNetwork
-from fedpact.engines.plan import Exchange, Plan
-from fedpact.engines.wire import HEADER, Layout, Refused, is_finite, pack, unpack
+from fedpact.engines.serialization import HEADER, Layout, Refused, is_finite, pack, unpack
 from fedpact.problem.oracle import Oracle
 from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.protocol.messages import Reply

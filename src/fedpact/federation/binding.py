@@ -9,7 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedpact.federation.buckets import arrays, buckets, stacked
-from fedpact.federation.holders import (
+from fedpact.federation.function_checks import check_row_wise, guarded, guarded_server
+from fedpact.federation.rows import Parties, checked_seed, split_rows
+from fedpact.federation.setting import Setting
+from fedpact.federation.table import Table, as_table
+from fedpact.federation.table_checks import (
     Holder,
     check_columns,
     check_labels,
@@ -20,10 +24,6 @@ from fedpact.federation.holders import (
     nobody_has,
     selected,
 )
-from fedpact.federation.rows import Parties, checked_seed, split_rows
-from fedpact.federation.setting import Setting
-from fedpact.federation.table import Table, as_table
-from fedpact.federation.trials import check_row_wise, guarded, guarded_server
 from fedpact.problem.columns import kind
 from fedpact.problem.expressions import Mean
 from fedpact.problem.oracle import Compiled, Oracle, Program, Shape, compile_problem

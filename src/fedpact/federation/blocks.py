@@ -14,9 +14,9 @@ import numpy as np
 
 from fedpact.federation.binding import Bound, bind
 from fedpact.federation.columns import INPUTS, ColumnParties
-from fedpact.federation.holders import Holder, checked_columns, columns_read, mean_weights
 from fedpact.federation.rows import Parties, checked_seed, title
 from fedpact.federation.setting import Setting
+from fedpact.federation.table_checks import Holder, checked_columns, columns_read, mean_weights
 from fedpact.problem.expressions import Expression, Mean, Value, value
 from fedpact.problem.models import Model, squared_norm
 from fedpact.problem.oracle import Compiled, Oracle, Shape, compile_problem

@@ -14,8 +14,8 @@ import numpy as np
 from fedpact import __about__
 from fedpact.certificate import Certificate
 from fedpact.report import markup
+from fedpact.report.curves import over_the_rounds
 from fedpact.report.tables import SIGNS, certificate_gauges, constraint_tables
-from fedpact.report.traces import over_the_rounds
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 

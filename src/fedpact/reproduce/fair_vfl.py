@@ -20,8 +20,8 @@ from typing import Any, Literal
 import jax.numpy as jnp
 import numpy as np
 
+from fedpact.algorithms.fair_vfl.fed_bcd import FedBCD
 from fedpact.algorithms.fair_vfl.method import FairVFL
-from fedpact.algorithms.fed_bcd import FedBCD
 from fedpact.federation.columns import ColumnParties
 from fedpact.federation.table import Table
 from fedpact.postprocess import calibrated_equal_opportunity, equal_opportunity

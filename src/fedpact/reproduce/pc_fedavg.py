@@ -19,12 +19,12 @@ import jax
 import numpy as np
 
 from fedpact import datasets
-from fedpact.algorithms.fed_avg import FedAvg
-from fedpact.algorithms.fed_prox import FedProx
-from fedpact.algorithms.pc_fedavg import PCFedAvg
-from fedpact.algorithms.personal_projected import PersonalProjected
-from fedpact.algorithms.scaffold import SCAFFOLD
-from fedpact.algorithms.schedules import Growth
+from fedpact.algorithms.averaging.fed_avg import FedAvg
+from fedpact.algorithms.averaging.fed_prox import FedProx
+from fedpact.algorithms.averaging.scaffold import SCAFFOLD
+from fedpact.algorithms.parts.schedules import Growth
+from fedpact.algorithms.personal.pc_fedavg import PCFedAvg
+from fedpact.algorithms.personal.projected import PersonalProjected
 from fedpact.federation.rows import Parties, split_rows
 from fedpact.federation.table import Table
 from fedpact.problem.expressions import mean

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from fedpact import datasets
-from fedpact.algorithms.central_prox_al import CentralProxAL
-from fedpact.algorithms.inner.admm import ADMM
-from fedpact.algorithms.inner.lbfgs import LBFGS
-from fedpact.algorithms.inner.newton import Newton
-from fedpact.algorithms.prox_al import ProxAL
+from fedpact.algorithms.prox_al.admm import ADMM
+from fedpact.algorithms.prox_al.central import CentralProxAL
+from fedpact.algorithms.prox_al.lbfgs import LBFGS
+from fedpact.algorithms.prox_al.method import ProxAL
+from fedpact.algorithms.prox_al.newton import Newton
 from fedpact.federation.rows import Parties, split_rows
 from fedpact.federation.table import Table
 from fedpact.problem.columns import col

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fedpact import datasets
-from fedpact.algorithms.inner.admm import ADMM
-from fedpact.algorithms.inner.lbfgs import LBFGS
-from fedpact.algorithms.inner.newton import Newton
-from fedpact.algorithms.interior_point import InteriorPoint
-from fedpact.algorithms.prox_al import ProxAL
+from fedpact.algorithms.interior_point.method import InteriorPoint
+from fedpact.algorithms.prox_al.admm import ADMM
+from fedpact.algorithms.prox_al.lbfgs import LBFGS
+from fedpact.algorithms.prox_al.method import ProxAL
+from fedpact.algorithms.prox_al.newton import Newton
 from fedpact.federation.rows import Parties, split_rows
 from fedpact.federation.table import Table
 from fedpact.problem.statement import Problem

@@ -17,9 +17,9 @@ import jax
 import numpy as np
 
 from fedpact import datasets
-from fedpact.algorithms.fed_avg import FedAvg
-from fedpact.algorithms.fed_sgd import FedSGD
-from fedpact.algorithms.schedules import Decay
+from fedpact.algorithms.averaging.fed_avg import FedAvg
+from fedpact.algorithms.averaging.fed_sgd import FedSGD
+from fedpact.algorithms.parts.schedules import Decay
 from fedpact.algorithms.ssca.method import SSCA
 from fedpact.federation.columns import ColumnParties, split_columns
 from fedpact.federation.rows import Parties, split_rows

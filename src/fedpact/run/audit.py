@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedpact.algorithms.fair_vfl.fed_bcd import FedBCD
 from fedpact.algorithms.fair_vfl.method import FairVFL
-from fedpact.algorithms.fed_bcd import FedBCD
 from fedpact.engines.local import LocalNetwork, Metered
 from fedpact.federation.blocks import Block, BoundColumns, bind_any
 from fedpact.federation.columns import ColumnParties
@@ -22,7 +22,7 @@ from fedpact.protocol.messages import Reply
 from fedpact.protocol.network import Role
 from fedpact.protocol.options import check
 from fedpact.run import drivers
-from fedpact.run.choice import protected
+from fedpact.run.selection import protected
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,12 +14,14 @@ from fedpact import __about__
 from fedpact.federation.binding import DISCLOSED
 from fedpact.federation.columns import ColumnParties, split_columns
 from fedpact.federation.rows import Parties, split_rows
+from fedpact.federation.setting import Setting
 from fedpact.federation.table import Table, as_table
 from fedpact.problem.fingerprint import digest
 from fedpact.problem.split import SplitModel
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Algorithm
 from fedpact.run.result import Result
+from fedpact.run.selection import chosen, protected
 from fedpact.run.solve import solve
 
 OPTIONS = ("tolerance", "max_rounds", "start", "seed", "disclose", "driver", "privacy")
@@ -111,6 +113,10 @@ class Pact:
         """Of what all sites must agree on: problem, parties, method, options, and the version of fedpact."""
         agreed = [self.parties, self.active, self.id, self.algorithm, dict(self.options), __about__.VERSION]
         return digest([digest(self.problem.public), *agreed])
+
+    def method(self, setting: Setting) -> Algorithm:
+        """The method for a setting: the pact's own or the automatic choice, with its privacy, prepared."""
+        return protected(chosen(self.algorithm, setting), self.options.get("privacy")).prepared(setting)
 
     @property
     def server(self) -> Table | None:

@@ -19,12 +19,12 @@ from fedpact.privacy.residuals import EncryptedResiduals
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Algorithm
 from fedpact.run.checkpoint import Folder
-from fedpact.run.choice import chosen, protected
 from fedpact.run.fingerprint import digest, digest_of_data
 from fedpact.run.history import History
+from fedpact.run.loop import Driver, Running, checked_limits
 from fedpact.run.progress import ProgressLine
 from fedpact.run.result import Result
-from fedpact.run.running import Driver, Running, checked_limits
+from fedpact.run.selection import chosen, protected
 
 
 @in_double

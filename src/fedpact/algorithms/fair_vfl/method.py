@@ -30,15 +30,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from fedpact.algorithms.batches import folded_key
-from fedpact.algorithms.descent import choose
+from fedpact.algorithms.fair_vfl import moves
 from fedpact.algorithms.fair_vfl import parties as holders
 from fedpact.algorithms.fair_vfl.lagrangian import (
     Dual,
     Point,
     Terms,
-    least,
-    merit,
     numbers,
     row_curvature,
     slopes,
@@ -46,9 +43,11 @@ from fedpact.algorithms.fair_vfl.lagrangian import (
 )
 from fedpact.algorithms.fair_vfl.pace import Clock, Pace, Timing
 from fedpact.algorithms.fair_vfl.parties import Encrypted, Held, Move, ToActive, ToPassive, remembered, united
+from fedpact.algorithms.parts.batches import folded_key
+from fedpact.algorithms.parts.descent import choose
 from fedpact.federation.blocks import Block
 from fedpact.federation.setting import Setting
-from fedpact.privacy import sealed
+from fedpact.privacy import traced_ckks
 from fedpact.privacy.residuals import EncryptedResiduals
 from fedpact.problem.oracle import Oracle
 from fedpact.protocol.algorithm import Answer, ColumnAlgorithm, Goal, Info, Status
@@ -57,7 +56,6 @@ from fedpact.protocol.network import Ask, Network, PartyStates
 from fedpact.protocol.options import check
 
 SLOW, STIFFER, STIFFEST = 0.5, 2.0, 1e8  # when ρ grows, how, and to what
-SHORTER, LONGER = 2.0, 1.15  # how curvature estimates grow after a refused move and fall after a taken one
 
 
 class Server(eqx.Module):
@@ -211,8 +209,8 @@ class FairVFL(ColumnAlgorithm[Server]):
         embedded, none = united(reply, net.parties), jnp.asarray(0.0)
         secret = None
         if self.privacy is not None and net.count("passive"):
-            secret = sealed.fresh_seed(none)
-            _, parties = net.exchange(self.keep_key, parties, sealed.public_key(secret), "passive")
+            secret = traced_ckks.fresh_seed(none)
+            _, parties = net.exchange(self.keep_key, parties, traced_ckks.public_key(secret), "passive")
         stay = Move(none, jnp.zeros(self.memory))
         return Server(
             point=Point(w, embedded, reply.sum[1]),
@@ -247,7 +245,7 @@ class FairVFL(ColumnAlgorithm[Server]):
         violation = self._violation(c)
         slack = jnp.max(jnp.where(self._equal, 0.0, jnp.where(pi > 0, jnp.abs(c), 0.0)), initial=0.0)
         done = (residual <= server.goal.stationarity) & (jnp.maximum(violation, slack) <= server.goal.feasibility)
-        moved = self._moved(server, net, dual, slope.top, replies)
+        moved = moves.made(self, server, net, dual, slope.top, replies)
         sound = jnp.isfinite(objective) & jnp.isfinite(residual)
         rho, broken = self._stiffened(server, dual.rho, residual, violation)
         after = dataclasses.replace(
@@ -276,11 +274,11 @@ class FairVFL(ColumnAlgorithm[Server]):
             down = ToPassive(move, slope.embedded, slope.norm, bent)
             replies, parties = net.at_once(parties, *active, Ask(self.passive, down, "passive"))
             return [*(replies[:-1] or [None]), replies[-1]], parties
-        down = Encrypted(move, sealed.encrypt(secret, slope.embedded.ravel()))
+        down = Encrypted(move, traced_ckks.encrypt(secret, slope.embedded.ravel()))
         replies, parties = net.at_once(parties, *active, Ask(self.multiply, down, "passive"))
         index, products = replies[-1].each
         size = slope.embedded.size
-        opened = jax.vmap(lambda product: sealed.decrypt(secret, product, size, self.widest))(products)
+        opened = jax.vmap(lambda product: traced_ckks.decrypt(secret, product, size, self.widest))(products)
         masked = jnp.zeros((net.parties, self.widest)).at[index].set(opened)
         last, parties = net.exchange(self.passive, parties, ToPassive(move, masked, slope.norm, bent), "passive")
         return [*(replies[:-1] or [None]), last], parties
@@ -310,85 +308,6 @@ class FairVFL(ColumnAlgorithm[Server]):
             moves=jax.tree.map(jnp.zeros_like, server.moves),
         )
 
-    def _moved(
-        self, server: Server, net: Network, dual: Dual, top_slope: jax.Array, replies: list[Reply | None]
-    ) -> Server:
-        """The point after the moves that the parties proposed."""
-        given = [united(r, net.parties) if r else jnp.zeros_like(server.point.embedded) for r in replies]
-        products = [r.sum[1].products if r else jnp.zeros((2 + self.memory,) * 2) for r in replies]
-        if self.searches:
-            return self._searched(server, net, dual, top_slope, given, products)
-        return self._tried(server, net, dual, top_slope, given, products)
-
-    def _searched(
-        self,
-        server: Server,
-        net: Network,
-        dual: Dual,
-        top_slope: jax.Array,
-        given: list[jax.Array],
-        products: list[jax.Array],
-    ) -> Server:
-        """The best of active moves, passive ones, the last one and a move of the top, in h alone."""
-
-        def change(a: jax.Array) -> jax.Array:
-            return a[0] * given[0] + a[1] * given[1] + jnp.tensordot(a[3:], server.drift, 1)
-
-        def there(a: jax.Array) -> Point:
-            one = jnp.ones(())
-            again = a[3:]
-            norms = [
-                v @ g @ v for v, g in zip((_joined(one, a[0], again), _joined(one, a[1], again)), products, strict=True)
-            ]
-            return Point(
-                server.point.top - a[2] * top_slope + again @ server.top_last,
-                server.point.embedded + change(a),
-                norms[0] + norms[1],
-            )
-
-        a = least(lambda a: merit(self.known, net.server, dual, there(a)), jnp.zeros(3 + self.memory))
-        point = there(a)
-        return dataclasses.replace(
-            server,
-            point=point,
-            top_last=remembered(server.top_last, point.top - server.point.top),
-            drift=remembered(server.drift, change(a)),
-            moves=(Move(a[0], a[3:]), Move(a[1], a[3:])),
-        )
-
-    def _tried(
-        self,
-        server: Server,
-        net: Network,
-        dual: Dual,
-        top_slope: jax.Array,
-        given: list[jax.Array],
-        products: list[jax.Array],
-    ) -> Server:
-        """The proposed move where it lowers the merit (a given step: in any case), else none, and a shorter one next."""
-        ones = jnp.ones(2)
-        step = (
-            -self.step * top_slope
-            if self.step is not None
-            else self.momentum * server.top_last[0] - top_slope / server.curvature
-        )
-        norm = ones @ (products[0] + products[1])[:2, :2] @ ones
-        point = Point(server.point.top + step, given[0] + given[1], norm)
-        if self.step is not None:
-            taken = jnp.asarray(True)
-        else:
-            here, new = (merit(self.known, net.server, dual, at) for at in (server.point, point))
-            taken = new <= here
-        move = Move(jnp.where(taken, 1.0, 0.0), jnp.zeros(self.memory))
-        return dataclasses.replace(
-            server,
-            point=choose(taken, point, server.point),
-            top_last=remembered(server.top_last, jnp.where(taken, step, jnp.zeros_like(step))),
-            moves=(move, move),
-            taken=taken,
-            curvature=jnp.where(taken, server.curvature / LONGER, SHORTER * server.curvature),
-        )
-
     @property
     def _equal(self) -> jax.Array:
         return jnp.asarray(self.known.equality, bool)
@@ -408,7 +327,3 @@ class FairVFL(ColumnAlgorithm[Server]):
 
     def aim(self, server: Server, goal: Goal) -> Server:
         return dataclasses.replace(server, goal=goal, status=jnp.asarray(int(Status.running), server.status.dtype))
-
-
-def _joined(one: jax.Array, along: jax.Array, again: jax.Array) -> jax.Array:
-    return jnp.concatenate([one[None], along[None], again])

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fedpact.algorithms.batches import folded_key
+from fedpact.algorithms.parts.batches import folded_key
 
 Pace = Literal["fixed", "random", "clock"]
 

@@ -14,7 +14,7 @@ from jax import lax
 
 from fedpact.algorithms.fair_vfl.lagrangian import Dual, Point, merit, newton_along, numbers, slopes, weights
 from fedpact.federation.blocks import Block
-from fedpact.privacy import sealed
+from fedpact.privacy import traced_ckks
 from fedpact.protocol.embedding import share
 from fedpact.protocol.messages import Reply
 
@@ -112,7 +112,7 @@ def passive(method: "FairVFL", own: Block, state: Held, message: ToPassive) -> t
         state = state.moved(message.move)
         data = jax.vjp(own.embed, state.w)[1](share(own, message.slope))[0]
     else:
-        data = sealed.unmask(message.slope[own.index], state.seal.opening)[: own.start.size]
+        data = traced_ckks.unmask(message.slope[own.index], state.seal.opening)[: own.start.size]
     state = dataclasses.replace(state, gradient=data)
 
     def once(_: Any, z: jax.Array) -> jax.Array:
@@ -127,7 +127,7 @@ def passive(method: "FairVFL", own: Block, state: Held, message: ToPassive) -> t
 def keep_key(method: "FairVFL", own: Block, state: Held, public: jax.Array) -> tuple[Held, Reply]:
     """Before the first round under encryption."""
     opening = jnp.zeros((2, method.widest))
-    return dataclasses.replace(state, seal=Seal(public, sealed.fresh_seed(own.index), opening)), Reply()
+    return dataclasses.replace(state, seal=Seal(public, traced_ckks.fresh_seed(own.index), opening)), Reply()
 
 
 def multiply(method: "FairVFL", own: Block, state: Held, message: Encrypted) -> tuple[Held, Reply]:
@@ -136,7 +136,7 @@ def multiply(method: "FairVFL", own: Block, state: Held, message: Encrypted) -> 
     assert seal is not None
     lines = jax.vmap(lambda e: jax.jvp(own.embed, (state.w,), (e,))[1])(jnp.eye(own.start.size))
     jacobian = jnp.pad(lines.reshape(own.start.size, -1).T, ((0, 0), (0, method.widest - own.start.size)))
-    product, opening = sealed.masked_product(seal.public, message.residual, jacobian, seal.seed)
+    product, opening = traced_ckks.masked_product(seal.public, message.residual, jacobian, seal.seed)
     state = dataclasses.replace(state, seal=dataclasses.replace(seal, opening=opening))
     return state, Reply(each=(own.index, product))
 

@@ -12,11 +12,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from fedpact.algorithms.batches import folded_key
-from fedpact.algorithms.box_dual import solve_box_dual
-from fedpact.algorithms.descent import choose
-from fedpact.algorithms.ssca.recipe import folded, folded_constants, violation
+from fedpact.algorithms.parts.batches import folded_key
+from fedpact.algorithms.parts.descent import choose
+from fedpact.algorithms.ssca.box_dual import solve_box_dual
 from fedpact.algorithms.ssca.rows import Penalty, RoundInfo
+from fedpact.algorithms.ssca.surrogates import folded, folded_constants, violation
 from fedpact.federation.blocks import Block
 from fedpact.problem.oracle import Oracle
 from fedpact.problem.split import EMBEDDED

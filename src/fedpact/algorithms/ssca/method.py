@@ -29,10 +29,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from fedpact.algorithms.batches import check_batch
-from fedpact.algorithms.schedules import Decay, Schedule, as_schedule
+from fedpact.algorithms.parts.batches import check_batch
+from fedpact.algorithms.parts.schedules import Decay, Schedule, as_schedule
 from fedpact.algorithms.ssca import columns, rows
-from fedpact.algorithms.ssca.recipe import Recipe, recipe
+from fedpact.algorithms.ssca.surrogates import Recipe, recipe
 from fedpact.federation.blocks import Block
 from fedpact.federation.setting import Setting
 from fedpact.problem.oracle import Oracle

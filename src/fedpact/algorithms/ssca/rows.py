@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedpact.algorithms.batches import asked, folded_key, on_a_batch
-from fedpact.algorithms.box_dual import solve_box_dual
-from fedpact.algorithms.descent import choose
-from fedpact.algorithms.ssca.recipe import folded, folded_constants, violation
+from fedpact.algorithms.parts.batches import asked, folded_key, on_a_batch
+from fedpact.algorithms.parts.descent import choose
+from fedpact.algorithms.ssca.box_dual import solve_box_dual
+from fedpact.algorithms.ssca.surrogates import folded, folded_constants, violation
 from fedpact.problem.oracle import Oracle, Program, Values, derivatives
 from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.protocol.algorithm import Answer, Info, Status

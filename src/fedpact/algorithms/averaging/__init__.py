@@ -1,0 +1,1 @@
+"""Methods that average gradients or local steps, without constraints: the baselines."""

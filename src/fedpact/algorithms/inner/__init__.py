@@ -1,1 +1,0 @@
-"""Solvers for the subproblem (12) of the proximal augmented Lagrangian, as parts of `ProxAL(inner=...)`."""

@@ -1,0 +1,1 @@
+"""The federated primal-dual interior-point method."""

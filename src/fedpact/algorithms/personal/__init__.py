@@ -1,0 +1,1 @@
+"""A model for every party, in a set of its own."""

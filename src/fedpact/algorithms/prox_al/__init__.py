@@ -1,0 +1,1 @@
+"""The proximal augmented Lagrangian method, its inner solvers and its centralised reference."""

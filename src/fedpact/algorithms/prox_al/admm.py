@@ -1,0 +1,325 @@
+"""Consensus ADMM for the subproblem: Algorithm 2, as printed by name, and with what makes it converge sooner by default.
+
+    symbol          here              meaning
+    w^{t+1}         point             the server's iterate, solution of (18)
+    u_i, λ_i        Local.u, lam      party i's copy and its multiplier, solution of (19), update (20)
+    ρ ũ_i           ρ u_i + λ_i       what the server needs the sum of, (21)
+    ε̃_i             residual          (22), evaluated before the local solve, since it needs only u^t, λ^t and w^{t+1}
+    ε_t, q          eps, q            accuracy of (18) and (19)
+
+Party i reveals ρũ_i and a few scalars; with secure summation the server sees their sums alone. Where we leave Algorithm 2
+(`ADMM.as_printed()` does not):
+  - the server's measured residual stands for ε_{t+1} in (23), whose q^t alone costs log τ / log q rounds a subproblem;
+  - ε_t has a floor near 0.01 τ/(n+1), below which float64 cannot reach it;
+  - u and λ are kept from one subproblem to the next. The paper resets λ; Theorem 9's constants assume that;
+  - ρ is balanced between primal and dual residual, starting from 0.1;
+  - safeguarded Anderson acceleration of the map (λ_1, …, λ_n, Σρũ_i) → itself: parties keep their own differences and send
+    inner products, which are summed; the server solves for the weights and broadcasts them.
+"""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from fedpact.algorithms.parts.descent import choose, minimise, newton_target, positive_solve
+from fedpact.algorithms.prox_al.inner import Inner, Progress
+from fedpact.algorithms.prox_al.merit import Merit, ServerMerit
+from fedpact.problem.oracle import Values
+from fedpact.protocol.options import check
+
+DENSE_UP_TO = 400  # parameters: a party factors its Hessian up to here and runs conjugate gradients above
+REACHABLE = 1e-12  # accuracy of a local solve that float64 can give; q^t falls below it
+WILDEST = 1e3  # weights larger than this come from differences that are all but dependent
+GROWN = 2.0  # an accelerated step that multiplies the residual by more than this is taken back
+
+
+class Sync(eqx.Module):
+    """To the parties with the point v: settings, and the weights of the accelerated step from the last round's."""
+
+    rho: jax.Array
+    eps: jax.Array
+    restart: jax.Array
+    weights: jax.Array
+    slot: jax.Array
+
+
+class Sums(eqx.Module):
+    z: jax.Array  # Σ ρ u_i + λ_i
+    gradient: jax.Array | None  # Σ ∇P_i(v)
+    residual: jax.Array  # Σ ε̃_i
+    objective: jax.Array
+    primal: jax.Array | None  # Σ ‖u_i − v‖²
+    products: jax.Array | None  # ⟨ΔF_j, f⟩, then ⟨ΔF_j, ΔF_new⟩, then ‖f‖²
+
+
+class Trail(eqx.Module):
+    """Differences for Anderson acceleration of a map x → g(x), f = g − x; a ring of `memory` places."""
+
+    df: jax.Array
+    dg: jax.Array
+    f: jax.Array
+    g: jax.Array
+
+    @classmethod
+    def empty(cls, size: int, memory: int) -> "Trail":
+        return cls(jnp.zeros((memory, size)), jnp.zeros((memory, size)), jnp.zeros(size), jnp.zeros(size))
+
+    def extended(self, f: jax.Array, g: jax.Array, slot: jax.Array) -> "Trail":
+        """With the newest difference in place `slot`; slot < 0 begins anew."""
+        begins = slot < 0
+        df = jnp.where(begins, 0.0, self.df.at[slot].set(f - self.f))
+        dg = jnp.where(begins, 0.0, self.dg.at[slot].set(g - self.g))
+        return Trail(df, dg, f, g)
+
+    def products(self, slot: jax.Array) -> jax.Array:
+        newest = self.df[jnp.maximum(slot, 0)]
+        return jnp.concatenate([self.df @ self.f, self.df @ newest, (self.f @ self.f)[None]])
+
+
+class Local(eqx.Module):
+    u: jax.Array
+    lam: jax.Array
+    trail: Trail
+
+
+class Central(eqx.Module):
+    z: jax.Array  # Σ ρũ_i that the next v is made of
+    v: jax.Array
+    step: jax.Array  # ‖v − the v before‖
+    rho: jax.Array
+    t: jax.Array  # rounds in this subproblem
+    restart: jax.Array  # the parties have to send Σ ρũ_i afresh: at the start, and when ρ has changed
+    trail: Trail
+    gram: jax.Array
+    weights: jax.Array
+    slot: jax.Array  # where the next difference goes; -1: begin anew
+    least: jax.Array  # the smallest ‖f‖ since the trail began
+    since: jax.Array  # rounds since ρ changed
+
+    def q_to_t(self, q: float) -> jax.Array:
+        """ε_{t+1} = q^t."""
+        return q ** self.t.astype(self.rho.dtype)
+
+
+class ADMM(Inner):
+    """`ProxAL(inner=ADMM())`.
+
+    rho: the penalty ρ > 0 on u_i = w to begin with (default 0.1).
+    q: ε_{t+1} = q^t (default 0.5).
+    memory: differences kept by Anderson acceleration (default 10; 0: none).
+    balance: adapt ρ to the two residuals. warm: keep u and λ between subproblems. measured: the measured residual in (23).
+    """
+
+    rho: float = 0.1
+    q: float = 0.5
+    memory: int = eqx.field(default=10, static=True)
+    balance: bool = True
+    warm: bool = True
+    measured: bool = True
+    dense: bool = True
+    needs_slacks: ClassVar[bool] = True
+    prox_growth: ClassVar[float] = 3.0  # it converges as fast as the subproblem is strongly convex
+
+    def __check_init__(self) -> None:
+        check("ADMM", "rho", self.rho, lambda x: x > 0, "rho must be > 0; it is ρ of Algorithm 2")
+        check("ADMM", "q", self.q, lambda x: 0 < x < 1, "q must lie between 0 and 1; ε_t = q^t")
+        words = "memory must be a whole number >= 0; 0 switches acceleration off"
+        check("ADMM", "memory", self.memory, lambda x: x >= 0, words, whole=True)
+
+    @classmethod
+    def as_printed(cls, rho: float = 0.01, q: float = 0.5) -> "ADMM":
+        """Algorithm 2 with nothing added; q is not stated in the paper."""
+        return cls(rho, q, 0, balance=False, warm=False, measured=False)
+
+    def prepared(self, size: int) -> "ADMM":
+        dense = size <= DENSE_UP_TO
+        return ADMM(self.rho, self.q, self.memory, self.balance, self.warm, self.measured, dense)
+
+    def start(self, w: jax.Array, parties: int, pooled: int) -> Central:
+        del parties, pooled
+        m = self.memory
+        return Central(
+            z=jnp.zeros_like(w),
+            v=w,
+            step=jnp.zeros(()),
+            rho=jnp.asarray(self.rho),
+            t=jnp.zeros((), int),
+            restart=jnp.asarray(True),
+            trail=Trail.empty(w.size, m),
+            gram=jnp.zeros((m, m)),
+            weights=jnp.zeros(m),
+            slot=jnp.asarray(-1),
+            least=jnp.asarray(jnp.inf),
+            since=jnp.zeros((), int),
+        )
+
+    def join(self, w: jax.Array) -> Local:
+        return Local(w, jnp.zeros_like(w), Trail.empty(w.size, self.memory))
+
+    # the server asks
+
+    def ask(self, state: Central, own: ServerMerit, tau: jax.Array) -> tuple[Central, jax.Array, Sync]:
+        floor = 0.01 * tau / (own.merit.own.parties + 1)
+        eps = jnp.maximum(floor, tau * state.q_to_t(self.q)) if self.measured else state.q_to_t(self.q)
+        eps = jnp.maximum(eps, REACHABLE)
+        v = jnp.where(state.restart, state.v, self._server_update(state, own, eps))
+        message = Sync(state.rho, eps, state.restart, state.weights, state.slot)
+        return eqx.tree_at(lambda s: (s.v, s.step), state, (v, jnp.linalg.norm(v - state.v))), v, message
+
+    def _server_update(self, state: Central, own: ServerMerit, eps: jax.Array) -> jax.Array:
+        """(18): P_0 + h + Σ ρ/2 ‖ũ_i − w‖², one proximal operator where the server has no functions of its own."""
+        h, merit = own.regularizer, own.merit
+        weight = merit.own.parties * state.rho
+
+        def evaluate(v: jax.Array) -> tuple[jax.Array, jax.Array]:
+            values, gradient = merit.gradient(v)
+            del values
+            value = merit.value(v) + h.smooth(v) + 0.5 * weight * v @ v - state.z @ v
+            return value, gradient + 2 * h.ridge * v + weight * v - state.z
+
+        if own.is_plain:
+            curvature = weight + merit.share / merit.gamma + 2 * h.ridge
+            pull = state.z + merit.share / merit.gamma * merit.centre
+            return h.prox(pull / curvature, 1.0 / curvature)
+
+        def target(v: jax.Array, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+            hessian = merit.hessian(v) + jnp.diag(weight + 2 * h.ridge)
+            return newton_target(v, gradient, hessian, h)
+
+        return minimise(evaluate, target, h, state.v, jnp.maximum(0.1 * eps, REACHABLE))[0]
+
+    # a party answers
+
+    def answer(
+        self, merit: Merit, state: Local, point: jax.Array, message: Sync, fresh: jax.Array
+    ) -> tuple[Local, Values, Sums]:
+        del fresh
+        rho, slot, restart = message.rho, message.slot, message.restart
+        values, gradient = merit.gradient(point)
+        lam = state.lam - message.weights @ state.trail.dg  # the accelerated step, from g of the round before
+        residual = jnp.max(jnp.abs(gradient + lam - rho * (point - state.u)))  # (22)
+        delta = self._local_update(merit, lam, rho, point, state.u - point, message.eps)  # (19)
+        kept = (state.u, state.lam) if self.warm else (point, -gradient)  # Algorithm 2, line 1
+        u = jnp.where(restart, kept[0], point + delta)
+        new = jnp.where(restart, kept[1], lam + rho * delta)  # (20)
+        trail = state.trail.extended(new - lam, new, slot) if self.memory else state.trail
+        sums = Sums(
+            z=rho * u + new,
+            gradient=gradient if self.measured else None,
+            residual=residual,
+            objective=values.objective,
+            primal=delta @ delta if self.balance else None,
+            products=trail.products(slot) if self.memory else None,
+        )
+        return Local(u, new, trail), values, sums
+
+    def _local_update(
+        self, merit: Merit, lam: jax.Array, rho: jax.Array, v: jax.Array, start: jax.Array, eps: jax.Array
+    ) -> jax.Array:
+        """(19) solved for δ = u − v: with a large ρ rounding in u − v would be multiplied by ρ."""
+
+        def evaluate(delta: jax.Array) -> tuple[jax.Array, jax.Array]:
+            _, gradient = merit.gradient(v + delta)
+            value = merit.value(v + delta) + lam @ delta + 0.5 * rho * delta @ delta
+            return value, gradient + lam + rho * delta
+
+        def newton(delta: jax.Array, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+            hessian = merit.hessian(v + delta) + rho * jnp.eye(v.size)
+            direction = positive_solve(hessian, -gradient)
+            return delta + direction, gradient @ direction
+
+        def conjugate(delta: jax.Array, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+            def curved(p: jax.Array) -> jax.Array:
+                return jax.jvp(lambda x: merit.gradient(v + x)[1], (delta,), (p,))[1] + rho * p
+
+            direction, _ = jax.scipy.sparse.linalg.cg(curved, -gradient, tol=0.1, maxiter=50)
+            downhill = gradient @ direction < 0
+            direction = jnp.where(downhill, direction, -gradient)
+            return delta + direction, gradient @ direction
+
+        return minimise(evaluate, newton if self.dense else conjugate, None, start, eps)[0]
+
+    # the server learns
+
+    def learn(
+        self, state: Central, own: ServerMerit, point: jax.Array, sums: Sums, fresh: jax.Array
+    ) -> tuple[Central, Progress]:
+        del fresh
+        h, merit = own.regularizer, own.merit
+        mine, gradient = merit.gradient(point)
+        if sums.gradient is not None:  # dist∞(0, ∂ℓ_k), from the summed gradient
+            whole = sums.gradient + gradient + 2 * h.ridge * point
+            residual = h.distance(point, whole)
+            kkt = h.distance(point, whole - (point - merit.centre) / merit.gamma)
+        else:  # (23), and what Theorem 2 makes of it
+            residual = state.q_to_t(self.q) + sums.residual
+            kkt = residual + jnp.max(jnp.abs(point - merit.centre)) / merit.gamma
+        progress = Progress(
+            settled=~state.restart | jnp.asarray(self.measured),
+            exhausted=jnp.asarray(False),
+            residual=residual,
+            stationarity=kkt,
+            objective=sums.objective + mine.objective + h.value(point),
+            pooled=jnp.zeros(0),
+            constraints=mine.constraints,
+        )
+        t = jnp.where(state.restart, state.t, state.t + 1)
+        moved = eqx.tree_at(
+            lambda s: (s.z, s.t, s.restart, s.since), state, (sums.z, t, jnp.asarray(False), state.since + 1)
+        )
+        if sums.products is not None:
+            moved = self._accelerated(state, moved, sums.z, sums.products, merit.own.parties)
+        if sums.primal is not None:
+            moved = self._balanced(moved, sums.primal, merit.own.parties)
+        return moved, progress
+
+    def _accelerated(self, before: Central, after: Central, z: jax.Array, products: jax.Array, n: int) -> Central:
+        """Weights γ = argmin ‖f − ΔF γ‖ over parties and server together, and the server's own accelerated Σρũ_i."""
+        m, slot = self.memory, before.slot
+        scale = 1.0 / jnp.sqrt(1.0 * n)  # Σ_i ‖Δλ_i‖² + ‖ΔΣρũ_i‖²/n is the norm in which Douglas-Rachford contracts
+        trail = before.trail.extended(scale * (z - before.z), scale * z, slot)
+        products = products + trail.products(slot)
+        against, newest, size = products[:m], products[m : 2 * m], jnp.sqrt(products[-1])
+        place = jnp.maximum(slot, 0)
+        gram = jnp.where(slot < 0, 0.0, before.gram.at[place, :].set(newest).at[:, place].set(newest))
+        gamma = _least_squares(gram, against)
+        bad = ~(jnp.max(jnp.abs(gamma)) < WILDEST) | (size > GROWN * before.least) | before.restart
+        gamma = jnp.where(bad, 0.0, gamma)
+        following = jnp.where(bad, -1, (slot + 1) % m)
+        least = jnp.where(bad, jnp.inf, jnp.minimum(size, before.least))
+        return eqx.tree_at(
+            lambda s: (s.z, s.trail, s.gram, s.weights, s.slot, s.least),
+            after,
+            (z - gamma @ trail.dg / scale, trail, gram, gamma, following, least),
+        )
+
+    def _balanced(self, state: Central, primal: jax.Array, n: int) -> Central:
+        """ρ doubled or halved when primal and dual residual are apart by a factor of ten; Anderson begins anew."""
+        primal, dual = jnp.sqrt(primal), state.rho * jnp.sqrt(1.0 * n) * state.step
+        factor = jnp.where(primal > 10 * dual, 2.0, jnp.where(dual > 10 * primal, 0.5, 1.0))
+        change = (factor != 1.0) & (state.since >= 10)
+        changed = eqx.tree_at(
+            lambda s: (s.rho, s.restart, s.since), self._anew(state), (state.rho * factor, jnp.asarray(True), 0)
+        )
+        return choose(change, changed, state)
+
+    def _anew(self, state: Central) -> Central:
+        return eqx.tree_at(
+            lambda s: (s.weights, s.slot, s.least), state, (0.0 * state.weights, jnp.asarray(-1), jnp.asarray(jnp.inf))
+        )
+
+    def reopen(self, state: Central, w: jax.Array, regrown: jax.Array) -> Central:
+        del regrown
+        state = eqx.tree_at(lambda s: (s.v, s.t), self._anew(state), (w, jnp.zeros((), int)))
+        return state if self.warm else eqx.tree_at(lambda s: s.restart, state, jnp.asarray(True))
+
+
+def _least_squares(gram: jax.Array, against: jax.Array) -> jax.Array:
+    """argmin_γ of the quadratic with this Gram matrix, scaled to a unit diagonal, with a relative ridge; empty places 0."""
+    filled = jnp.diag(gram) > 0
+    root = jnp.sqrt(jnp.where(filled, jnp.diag(gram), 1.0))
+    unit = jnp.where(filled[:, None] & filled[None, :], gram / root[:, None] / root[None, :], 0.0)
+    unit = unit + jnp.diag(jnp.where(filled, 1e-10, 1.0))
+    return jnp.linalg.solve(unit, jnp.where(filled, against / root, 0.0)) / root

@@ -1,0 +1,64 @@
+"""The centralised proximal augmented Lagrangian method: the reference that the federated one is compared with.
+
+    w^{k+1} ≈ argmin f(w) + h(w) + (‖[μ^k + βc(w)]₊‖² − ‖μ^k‖²)/(2β) + ‖w − w^k‖²/(2β),   μ^{k+1} = [μ^k + βc(w^{k+1})]₊
+
+C. He, L. Peng, J. Sun: Federated Learning with Convex Global and Local Constraints. TMLR 2024. Algorithm 3 (where τ_k has to
+be nonincreasing; the text says nondecreasing). The centralised solver is Newton's method.
+
+It treats the data as being in one place: every inner iteration reads all rows. Over several parties in this process it
+solves the very problem that they have, each one's constraints included, as the paper's comparison does.
+"""
+
+from typing import Any, Literal
+
+import jax
+
+from fedpact.algorithms.prox_al.method import ProxAL, RoundInfo, Server
+from fedpact.algorithms.prox_al.newton import Newton
+from fedpact.algorithms.prox_al.tolerances import Geometric, InverseSquare, Tolerances
+from fedpact.problem.oracle import Oracle
+from fedpact.protocol.algorithm import Algorithm, Answer, Goal
+from fedpact.protocol.network import Network, PartyStates
+from fedpact.protocol.options import check
+
+
+class CentralProxAL(Algorithm[Server]):
+    """Algorithm 3. Options as in ProxAL; `CentralProxAL.as_printed()` has the paper's."""
+
+    beta: float = 10.0
+    growth: float = 3.0
+    prox_growth: float = 30.0
+    tolerances: Tolerances = Geometric()
+    stop: Literal["measured", "printed"] = "measured"
+
+    def __check_init__(self) -> None:
+        check("CentralProxAL", "beta", self.beta, lambda x: x > 0, "beta must be > 0; it is the penalty β")
+        _ = self._outer  # checks the other options
+
+    @classmethod
+    def as_printed(cls, beta: float = 300.0, s: float = 0.001) -> "CentralProxAL":
+        """With fixed β, τ_k = s/(k+1)² and the printed stopping rule."""
+        return cls(beta, 1.0, 1.0, InverseSquare(s), "printed")
+
+    @property
+    def _outer(self) -> ProxAL:
+        most = max(self.beta, ProxAL.most_beta)
+        return ProxAL(Newton(), self.beta, self.growth, most, self.prox_growth, self.tolerances, "direct", self.stop)
+
+    def init(self, net: Network, w: jax.Array, goal: Goal, key: jax.Array) -> tuple[Server, PartyStates]:
+        return self._outer.init(net, w, goal, key)
+
+    def round(self, server: Server, parties: PartyStates, net: Network) -> tuple[Server, PartyStates, RoundInfo]:
+        return self._outer.round(server, parties, net)
+
+    def status(self, server: Server) -> jax.Array:
+        return self._outer.status(server)
+
+    def answer(self, server: Server, net: Network) -> Answer:
+        return self._outer.answer(server, net)
+
+    def multipliers(self, own: Oracle, state: Any, answer: Answer) -> jax.Array:
+        return self._outer.multipliers(own, state, answer)
+
+    def aim(self, server: Server, goal: Goal) -> Server:
+        return self._outer.aim(server, goal)

@@ -1,0 +1,104 @@
+"""Solvers that run at the server on sums of the parties' derivatives of P_i: the frame that Newton and L-BFGS fill."""
+
+import abc
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from fedpact.algorithms.parts.descent import Walk, accepts, choose, forward, shortened
+from fedpact.algorithms.prox_al.inner import Inner, Progress
+from fedpact.algorithms.prox_al.merit import Evaluation, Merit, ServerMerit, updated
+from fedpact.problem.oracle import Values
+from fedpact.problem.regularizers import FlatRegularizer
+
+
+class Search(eqx.Module):
+    """The walk, what the solver remembers of it, and the pooled multipliers expected at the trial."""
+
+    walk: Walk
+    memory: Any
+    nu: jax.Array
+
+
+class AtServer(Inner):
+    """Each round evaluates one trial point. The server sees Σ ∇P_i (and Σ ∇²P_i), never one party's."""
+
+    needs_slacks: ClassVar[bool] = False
+    prox_growth: ClassVar[float] = 30.0
+    uses_hessian: ClassVar[bool]
+
+    @abc.abstractmethod
+    def remember(self, w: jax.Array) -> Any:
+        """An empty memory."""
+
+    @abc.abstractmethod
+    def forget(self, memory: Any) -> Any:
+        """The memory after the function has changed by more than a shift of multipliers."""
+
+    @abc.abstractmethod
+    def renew(self, memory: Any) -> Any:
+        """The memory after the multipliers have changed."""
+
+    @abc.abstractmethod
+    def aim(
+        self, memory: Any, w: jax.Array, gradient: jax.Array, hessian: jax.Array | None, h: FlatRegularizer
+    ) -> tuple[Any, jax.Array, jax.Array]:
+        """From an accepted point: the new memory, where to go, and the slope predicted on the way."""
+
+    def start(self, w: jax.Array, parties: int, pooled: int) -> Search:
+        del parties
+        return Search(Walk.at(w), self.remember(w), jnp.zeros(pooled))
+
+    def join(self, w: jax.Array) -> None:
+        del w
+
+    def ask(self, state: Search, own: ServerMerit, tau: jax.Array) -> tuple[Search, jax.Array, jax.Array]:
+        del own, tau
+        return state, state.walk.trial, state.nu
+
+    def answer(
+        self, merit: Merit, state: None, point: jax.Array, message: jax.Array, fresh: jax.Array
+    ) -> tuple[None, Values, Evaluation]:
+        del state, fresh
+        values, evaluation = merit.evaluate(point, message, self.uses_hessian)
+        return None, values, evaluation
+
+    def learn(
+        self, state: Search, own: ServerMerit, point: jax.Array, sums: Evaluation, fresh: jax.Array
+    ) -> tuple[Search, Progress]:
+        mine, total = own.total(point, sums)
+        h, walk = own.regularizer, state.walk
+        value, residual = total.value + h.bend(point), h.distance(point, total.gradient)
+        slope = total.gradient @ walk.direction + (h.bend(point) - h.bend(walk.w)) / walk.step
+        ok = accepts(walk, value, slope, residual) | fresh
+
+        def onward(memory: Any) -> tuple[Walk, Any]:
+            memory, target, slope = self.aim(memory, point, total.gradient, total.hessian, h)
+            return forward(point, value, residual, target, slope), memory
+
+        def back(memory: Any) -> tuple[Walk, Any]:
+            direction, hessian = walk.direction, total.hessian
+            curvature = None if hessian is None else direction @ hessian @ direction
+            return shortened(walk, value, slope, curvature), memory
+
+        moved, memory = lax.cond(ok, onward, back, state.memory)
+        ahead = total.pooled + total.pooled_jacobian @ (moved.trial - point)
+        expected = updated(own.nu, own.merit.beta, ahead, own.merit.own.pooled_equality)
+        kkt = h.distance(point, total.gradient - (point - own.merit.centre) / own.merit.gamma)
+        progress = Progress(
+            settled=ok | moved.stuck,
+            exhausted=moved.stuck,
+            residual=residual,
+            stationarity=kkt,
+            objective=total.objective + h.bend(point),
+            pooled=total.pooled,
+            constraints=mine.constraints,
+        )
+        return Search(moved, memory, expected), progress
+
+    def reopen(self, state: Search, w: jax.Array, regrown: jax.Array) -> Search:
+        memory = choose(regrown | state.walk.stuck, self.forget(state.memory), self.renew(state.memory))
+        return Search(Walk.at(w), memory, state.nu)

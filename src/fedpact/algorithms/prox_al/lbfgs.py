@@ -1,0 +1,135 @@
+"""L-BFGS at the server on the sum of the parties' gradients of P_i: d + 2 numbers up per party and round.
+
+    B = θI − W M⁻¹ Wᵀ,   W = [θS, Y],   M = [[θSᵀS, L], [Lᵀ, −D]]     (Byrd, Nocedal and Schnabel 1994, Theorem 2.3)
+
+Without a bend in h the step is −B⁻¹g; with one, the minimiser of gᵀp + ½pᵀBp + bend(w + p), by accelerated proximal
+gradient at the server. The server sees Σ P_i and Σ ∇P_i.
+"""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from fedpact.algorithms.prox_al.descent_at_server import AtServer
+from fedpact.problem.regularizers import FlatRegularizer
+from fedpact.protocol.options import check
+
+
+class Pairs(eqx.Module):
+    """The last steps s and gradient changes y, newest last; unused places are zero."""
+
+    s: jax.Array
+    y: jax.Array
+    w: jax.Array
+    gradient: jax.Array
+    linked: jax.Array  # the last gradient belongs to the present subproblem
+
+
+class LBFGS(AtServer):
+    """`ProxAL(inner=LBFGS())`: for thousands of parameters. `memory` pairs are kept (default 20)."""
+
+    memory: int = eqx.field(default=20, static=True)
+    uses_hessian: ClassVar[bool] = False
+
+    def __check_init__(self) -> None:
+        check("LBFGS", "memory", self.memory, lambda x: x >= 1, "at least one pair has to be kept", whole=True)
+
+    def remember(self, w: jax.Array) -> Pairs:
+        nothing = jnp.zeros((self.memory, w.size), w.dtype)
+        return Pairs(nothing, nothing, w, jnp.zeros_like(w), jnp.asarray(False))
+
+    def forget(self, memory: Pairs) -> Pairs:
+        nothing = jnp.zeros_like(memory.s)
+        return Pairs(nothing, nothing, memory.w, memory.gradient, jnp.asarray(False))
+
+    def renew(self, memory: Pairs) -> Pairs:
+        return eqx.tree_at(lambda m: m.linked, memory, jnp.asarray(False))
+
+    def aim(
+        self, memory: Pairs, w: jax.Array, gradient: jax.Array, hessian: jax.Array | None, h: FlatRegularizer
+    ) -> tuple[Pairs, jax.Array, jax.Array]:
+        del hessian
+        memory = _extended(memory, w, gradient)
+        if h.bent == "none":
+            direction = -_inverse_times(memory, gradient)
+            return memory, w + direction, gradient @ direction
+        target = _proximal_target(memory, w, gradient, h)
+        return memory, target, gradient @ (target - w) + h.bend(target) - h.bend(w)
+
+
+def _extended(memory: Pairs, w: jax.Array, gradient: jax.Array) -> Pairs:
+    s, y = w - memory.w, gradient - memory.gradient
+    good = memory.linked & (s @ y > 1e-10 * jnp.linalg.norm(s) * jnp.linalg.norm(y))
+    kept_s = jnp.where(good, jnp.concatenate([memory.s[1:], s[None]]), memory.s)
+    kept_y = jnp.where(good, jnp.concatenate([memory.y[1:], y[None]]), memory.y)
+    return Pairs(kept_s, kept_y, w, gradient, jnp.asarray(True))
+
+
+def _scale(memory: Pairs) -> jax.Array:
+    """θ = yᵀy / sᵀy of the newest pair, 0 without one."""
+    s, y = memory.s[-1], memory.y[-1]
+    return jnp.where(s @ y > 0, y @ y / jnp.where(s @ y > 0, s @ y, 1.0), 0.0)
+
+
+def _inverse_times(memory: Pairs, gradient: jax.Array) -> jax.Array:
+    """B⁻¹ g by the two-loop recursion; without pairs a step of length at most one."""
+    products = jnp.sum(memory.s * memory.y, axis=1)
+    rho = jnp.where(products > 0, 1.0 / jnp.where(products > 0, products, 1.0), 0.0)
+
+    def down(q: jax.Array, pair: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        s, y, r = pair
+        alpha = r * (s @ q)
+        return q - alpha * y, alpha
+
+    q, alphas = lax.scan(down, gradient, (memory.s, memory.y, rho), reverse=True)
+    theta = _scale(memory)
+    q = q * jnp.where(theta > 0, 1.0 / jnp.where(theta > 0, theta, 1.0), 1.0 / jnp.maximum(1.0, jnp.linalg.norm(q)))
+
+    def up(q: jax.Array, pair: tuple[jax.Array, jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        s, y, r, alpha = pair
+        return q + (alpha - r * (y @ q)) * s, None
+
+    return lax.scan(up, q, (memory.s, memory.y, rho, alphas))[0]
+
+
+def _proximal_target(memory: Pairs, w: jax.Array, gradient: jax.Array, h: FlatRegularizer) -> jax.Array:
+    """argmin_v gᵀ(v − w) + ½ (v − w)ᵀB(v − w) + bend(v), by accelerated proximal gradient with restarts."""
+    theta = _scale(memory)
+    theta = jnp.where(theta > 0, theta, jnp.maximum(1.0, jnp.linalg.norm(gradient)))
+    used = jnp.any(memory.s != 0, axis=1)
+    sy = memory.s @ memory.y.T
+    lower, diagonal = jnp.tril(sy, -1), jnp.diag(jnp.where(used, jnp.diag(sy), 1.0))
+    gram = theta * memory.s @ memory.s.T + jnp.diag(jnp.where(used, 0.0, 1.0))
+    middle = jnp.block([[gram, lower], [lower.T, -diagonal]])
+    wide = jnp.concatenate([theta * memory.s, memory.y])
+
+    def curved(v: jax.Array) -> jax.Array:
+        return theta * v - wide.T @ jnp.linalg.solve(middle, wide @ v)
+
+    def power(v: jax.Array, _: None) -> tuple[jax.Array, None]:
+        v = curved(v)
+        return v / jnp.maximum(jnp.linalg.norm(v), 1e-30), None
+
+    v, _ = lax.scan(power, jnp.ones_like(w) / jnp.sqrt(1.0 * w.size), length=20)
+    step = 1.0 / jnp.maximum(2.0 * v @ curved(v), theta)
+    first = h.distance(w, gradient)
+
+    def unfinished(carry: tuple[jax.Array, jax.Array, jax.Array, jax.Array]) -> jax.Array:
+        v, _, _, turn = carry
+        return (h.distance(v, gradient + curved(v - w)) > 1e-3 * first) & (turn < 500)
+
+    def improve(
+        carry: tuple[jax.Array, jax.Array, jax.Array, jax.Array],
+    ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+        v, ahead, t, turn = carry
+        new = h.prox(ahead - step * (gradient + curved(ahead - w)), step)
+        faster = (1.0 + jnp.sqrt(1.0 + 4.0 * t**2)) / 2.0
+        uphill = (ahead - new) @ (new - v) > 0
+        t_new = jnp.where(uphill, 1.0, faster)
+        return new, new + jnp.where(uphill, 0.0, (t - 1.0) / faster) * (new - v), t_new, turn + 1
+
+    start = h.prox(w, 0.0)
+    return lax.while_loop(unfinished, improve, (start, start, jnp.ones(()), jnp.zeros((), int)))[0]
