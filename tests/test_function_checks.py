@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import fedpact as fp
+from fedpact.federation import function_checks
 
 START = {"w": np.zeros(1)}
 UNEQUAL = fp.split_rows(fp.Table(z=np.arange(11.0) ** 2), parties=2)
