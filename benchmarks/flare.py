@@ -14,10 +14,11 @@ import time
 import numpy as np
 from nvflare.collab import collab
 
-from fedpact.deploy import flare
-from fedpact.deploy.flare_kit import write_job, write_kit
-from fedpact.deploy.flare_poc import Federation
-from fedpact.deploy.here import free_port
+from fedpact.deploy.flare import components
+from fedpact.deploy.flare.job import write_job
+from fedpact.deploy.flare.kit import write_kit
+from fedpact.deploy.flare.local_run import LocalFederation
+from fedpact.deploy.this_machine import free_port
 
 PARTIES = [f"site{number}" for number in range(1, 6)]
 SIZES = (1_000, 100_000)
@@ -33,7 +34,7 @@ class Echo:
 
 class Party:
     def __init__(self) -> None:
-        self._party = flare.Party(make_site=Echo)
+        self._party = components.Party(make_site=Echo)
 
     @collab.publish
     def answer(self, pact: str, message: bytes) -> bytes:
@@ -49,15 +50,15 @@ class Party:
 
 
 class Server:
-    def __init__(self, pacts: list[str], resume: bool, timeout: float) -> None:
-        self._server = flare.Server(pacts, resume, timeout, serve=take_turns)
+    def __init__(self, pacts: list[str], resume: bool, wait: float) -> None:
+        self._server = components.Server(pacts, resume, wait, serve=take_turns)
 
     @collab.main
     def run(self) -> None:
         self._server.run()
 
 
-def take_turns(_: pathlib.Path, channel: flare.FlareChannel, folder: pathlib.Path, *, resume: bool = False) -> str:
+def take_turns(_: pathlib.Path, channel: components.FlareChannel, folder: pathlib.Path, *, resume: bool = False) -> str:
     """Median milliseconds per exchange, by size and way."""
     folder.mkdir(parents=True, exist_ok=True)
     taken: dict[str, dict[str, float]] = {}
@@ -102,13 +103,13 @@ def measure() -> str:
         )
         path = ":".join([str(pathlib.Path(__file__).parents[1]), *filter(None, sys.path)])
         began = time.perf_counter()
-        with Federation(kits, PARTIES, {"PYTHONPATH": path, "HOME": folder}) as federation:
+        with LocalFederation(kits, PARTIES, {"PYTHONPATH": path, "HOME": folder}) as federation:
             started = time.perf_counter() - began
-            ended = federation.run(job, timeout=300.0)
+            result = federation.run(job, timeout=300.0)
             ran = time.perf_counter() - began - started
-        if not ended.finished:
-            raise RuntimeError(str(ended))
-        taken = json.loads(ended.pacts["echo"]["says"])
+        if not result.finished:
+            raise RuntimeError(str(result))
+        taken = json.loads(result.pacts["echo"]["message"])
     rows = [
         f"| {size:,} | {8 * size / 1e3:,.0f} kB | {ways['ask']:.1f} | {ways['bare']:.1f} | {ways['ask'] / ways['bare']:.2f} "
         f"| {ways['array']:.1f} |"

@@ -32,21 +32,22 @@ def bare(message: Message, context: Context) -> Message:
 def measure() -> str:
     if importlib.util.find_spec("flwr") is None:
         return '## Flower\n\nNot measured: `pip install "fedpact[flower]"` is missing.\n'
-    runpy.run_path(str(STAND_INS / "sitecustomize.py"))  # only the way there and back is measured
+    runpy.run_path(str(STAND_INS / "sitecustomize.py"))  # only the transport is measured
     from benchmarks.flower_pact import BARE, EXCHANGES, PARTIES
-    from fedpact.deploy.flower_kit import write_kit
-    from fedpact.deploy.flower_poc import Loopback
-    from fedpact.deploy.here import free_port
+    from fedpact.deploy.flower.kit import write_kit
+    from fedpact.deploy.flower.local_run import LocalFederation
+    from fedpact.deploy.this_machine import free_port
 
     with tempfile.TemporaryDirectory() as folder:
-        kit = write_kit(PACT, PARTIES + BARE, pathlib.Path(folder) / "kit", server="127.0.0.1", port=free_port())
+        kit = pathlib.Path(folder) / "kit"
+        write_kit(PACT, PARTIES + BARE, kit, server="127.0.0.1", port=free_port())
         (kit / "server/app/fedpact_flower/client.py").write_text(APP)
         for name in BARE:
             start = kit / name / "start.sh"
-            lines = [line for line in start.read_text().splitlines() if "flower_party" not in line]
+            lines = [line for line in start.read_text().splitlines() if "site_process" not in line]
             start.write_text("\n".join(lines).replace("--isolation process", "--isolation subprocess") + "\n")
-        with Loopback(kit, {"PYTHONPATH": os.pathsep.join([str(STAND_INS), str(ROOT / "src")])}) as here:
-            here.run()
+        with LocalFederation(kit, {"PYTHONPATH": os.pathsep.join([str(STAND_INS), str(ROOT / "src")])}) as federation:
+            federation.run()
         figures = json.loads((kit / "server" / "state" / "figures.json").read_text())
     lines = []
     for row in figures:

@@ -1,7 +1,7 @@
-"""Ends of a run that test the carrier alone.
+"""Stand-ins for the server's loop and the sites, to test the transport alone.
 
 A pact here is a file with `serve(channel, folder, resume)` and `answer(party, folder, message)`.
-FLARE's processes build `Server` and `Party` from these names; what carries the bytes is fedpact.deploy.flare's own.
+FLARE's processes build `Server` and `Party` from these names; the transport is that of fedpact.deploy.flare.components.
 """
 
 import pathlib
@@ -9,7 +9,7 @@ from typing import Any
 
 from nvflare.collab import collab
 
-from fedpact.deploy import flare
+from fedpact.deploy.flare import components
 
 
 def read(pact: pathlib.Path) -> dict[str, Any]:
@@ -29,14 +29,14 @@ class Site:
         return self._answer(self._party, self._folder, message)
 
 
-def serve(pact: pathlib.Path, channel: flare.FlareChannel, folder: pathlib.Path, *, resume: bool = False) -> Any:
+def serve(pact: pathlib.Path, channel: components.FlareChannel, folder: pathlib.Path, *, resume: bool = False) -> Any:
     folder.mkdir(parents=True, exist_ok=True)
     return read(pact)["serve"](channel, folder, resume)
 
 
 class Party:
     def __init__(self) -> None:
-        self._party = flare.Party(make_site=Site)
+        self._party = components.Party(make_site=Site)
 
     @collab.publish
     def answer(self, pact: str, message: bytes) -> bytes:
@@ -44,8 +44,8 @@ class Party:
 
 
 class Server:
-    def __init__(self, pacts: list[str], resume: bool, timeout: float) -> None:
-        self._server = flare.Server(pacts, resume, timeout, serve=serve)
+    def __init__(self, pacts: list[str], resume: bool, wait: float) -> None:
+        self._server = components.Server(pacts, resume, wait, serve=serve)
 
     @collab.main
     def run(self) -> None:

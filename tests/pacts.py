@@ -53,7 +53,7 @@ limited = fp.minimize(fp.value(fp.squared_norm), [(fp.mean(loss) <= 0.5).named("
 PERSONAL = (
     ROWS
     + """
-own = {"north": fp.l1_ball(0.5), "south": fp.l2_ball(0.7), "west": fp.box_set(-0.4, 0.4)}
+own = {"north": fp.l1_ball(0.5), "south": fp.sets.l2_ball(0.7), "west": fp.sets.box(-0.4, 0.4)}
 problem = fp.minimize(fp.mean(loss), personal=fp.Personal(own.__getitem__, [0.1, 0.2, 0.3]))
 """
 )

@@ -1,4 +1,4 @@
-"""Somebody is killed again and again, the run is resumed each time, and its end compared with the undisturbed one: `make soak`.
+"""Kill the server, a site or a job again and again, resume the run each time, and compare its result: `make soak`.
 
 The kits of a federation on NVIDIA FLARE, as processes of this machine. Who is killed: a party's site, the process of a party's
 job alone, or the server. What a party holds between rounds (SCAFFOLD's control variates) is on its own disk only.
@@ -17,14 +17,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pacts
 
-from fedpact.deploy.flare_kit import write_job, write_kit
-from fedpact.deploy.flare_poc import Federation
-from fedpact.deploy.here import free_port
+from fedpact.deploy.flare.job import write_job
+from fedpact.deploy.flare.kit import write_kit
+from fedpact.deploy.flare.local_run import LocalFederation
+from fedpact.deploy.this_machine import free_port
 from fedpact.run.pact import Pact
 
 PARTIES = ("north", "south", "west")
 ROUNDS = "'max_rounds': 12"
-TIMEOUT = 30.0  # seconds for an answer
+WAIT = 30.0  # seconds for a reply
 STARTING = 120.0  # seconds until a run has saved something
 
 
@@ -32,11 +33,11 @@ def pact(rounds: int) -> str:
     """A pact of so many rounds that saves every half second."""
     text = pacts.PACTS["SCAFFOLD"].replace("participation=0.67", "participation=1.0")
     assert ROUNDS in text
-    often = "import fedpact.run.loop\n\nfedpact.run.running.SAVE_SECONDS = 0.5\n"
+    often = "import fedpact.run.loop\n\nfedpact.run.loop.SAVE_SECONDS = 0.5\n"
     return often + text.replace(ROUNDS, f"'max_rounds': {rounds}")
 
 
-def disturbed(federation: Federation, name: str, victims: Sequence[str], chance: random.Random) -> Iterator[str]:
+def disturbed(federation: LocalFederation, name: str, victims: Sequence[str], chance: random.Random) -> Iterator[str]:
     """Run the pact, kill one victim after the other and resume after each; yields a line for each, and for the end.
 
     A victim is "server", a party, or a party with " job": then only the process of the party's job is killed.
@@ -55,21 +56,21 @@ def disturbed(federation: Federation, name: str, victims: Sequence[str], chance:
             federation.start(who)
             federation.connect()
         if who == "server":
-            said = "the server was started again"
+            message = "the server was restarted"
         else:
-            ended = federation.wait(job, timeout=240.0)
-            assert not ended.finished, f"the run had ended before {victim} was killed"
-            said = ended.pacts[name]["says"]
-        yield f"kill {number} of {len(victims)}: {victim}, after round {rounds} was saved: {said}"
+            result = federation.wait(job, timeout=240.0)
+            assert not result.finished, f"the run had ended before {victim} was killed"
+            message = result.pacts[name]["message"]
+        yield f"kill {number} of {len(victims)}: {victim}, after round {rounds} was saved: {message}"
         job = _submit(federation, name, number)
-    ended = federation.wait(job, timeout=600.0)
-    assert ended.finished, str(ended)
-    yield f"the end: {ended.pacts[name]['says'].splitlines()[0]}"
+    result = federation.wait(job, timeout=600.0)
+    assert result.finished, str(result)
+    yield f"final result: {result.pacts[name]['message'].splitlines()[0]}"
 
 
-def _submit(federation: Federation, name: str, number: int) -> str:
+def _submit(federation: LocalFederation, name: str, number: int) -> str:
     folder = federation.folder.parent / f"{name}-{number}"
-    return federation.submit(write_job(folder, [name], PARTIES, resume=number > 0, timeout=TIMEOUT))
+    return federation.submit(write_job(folder, [name], PARTIES, resume=number > 0, wait=WAIT))
 
 
 def _saved_since(state: pathlib.Path, began: float) -> int:
@@ -97,20 +98,20 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3000, help="of the run")
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    chance = random.Random(given.seed)
-    victims = [chance.choice(["server", *PARTIES, *(f"{party} job" for party in PARTIES)]) for _ in range(given.kills)]
+    args = parser.parse_args()
+    chance = random.Random(args.seed)
+    victims = [chance.choice(["server", *PARTIES, *(f"{party} job" for party in PARTIES)]) for _ in range(args.kills)]
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         file, kits = root / "soak.py", root / "kits"
-        file.write_text(pact(given.rounds))
-        write_kit(file, PARTIES, kits, port=free_port(), timeout=TIMEOUT, lost_after=10.0)
+        file.write_text(pact(args.rounds))
+        write_kit(file, PARTIES, kits, port=free_port(), wait=WAIT, lost_after=10.0)
         began = time.monotonic()
-        with Federation(kits, PARTIES, {"HOME": folder}) as federation:
+        with LocalFederation(kits, PARTIES, {"HOME": folder}) as federation:
             for line in disturbed(federation, "soak", victims, chance):
                 print(f"{time.monotonic() - began:6.0f} s  {line}", flush=True)
         far = distance(kits, "soak")
-    print(f"{given.kills} kills, {given.kills} recoveries; the answer is {far:.1e} from the undisturbed run's")
+    print(f"{args.kills} kills, {args.kills} recoveries; the answer is {far:.1e} from the undisturbed run's")
     assert far <= 1e-10
 
 

@@ -270,9 +270,9 @@ def test_derivatives_of_the_dual() -> None:
     for seed in range(10):
         problem = many("mixed", 5, seed, spread=1.0).quadratics()
         nu = jnp.asarray(np.random.default_rng(seed).uniform(0.0, 2.0, size=5))
-        place = problem.at(nu)
-        assert gradient(problem, nu) == near(place.values)
-        assert hessian(problem, nu) == near(-place.slopes / (2 * place.curvature))
+        point = problem.point(nu)
+        assert gradient(problem, nu) == near(point.values)
+        assert hessian(problem, nu) == near(-point.slopes / (2 * point.curvature))
 
 
 def test_the_peak_on_a_line() -> None:

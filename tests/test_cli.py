@@ -1,12 +1,17 @@
 """The command line teaches, fails with a sentence, and does what it says."""
 
+import inspect
 import pathlib
+import subprocess
+import sys
+from importlib import import_module
 
 import pytest
 from typer.testing import CliRunner
 
 import fedpact as fp
 from fedpact.cli import app
+from fedpact.deploy.engine import ENGINES
 from fedpact.run.pact import Pact
 
 PACT = pathlib.Path(__file__).parents[1] / "examples" / "pact.py"
@@ -88,7 +93,7 @@ def test_an_engine_that_is_none_and_parties_that_are_not_the_pacts(tmp_path: pat
     out = ["--out", str(tmp_path / "kit")]
     failed = runner.invoke(app, ["deploy", "kubernetes", str(PACT), *out])
     assert failed.exit_code == 1
-    assert "'kubernetes' is no engine; there are flare and flower" in failed.output
+    assert "unknown engine 'kubernetes'; known engines are flare, flower" in failed.output
     for engine in ("flare", "flower"):
         failed = runner.invoke(app, ["deploy", engine, str(PACT), "--parties", "north,east", *out])
         assert failed.exit_code == 1
@@ -101,6 +106,33 @@ def test_an_engine_that_is_none_and_parties_that_are_not_the_pacts(tmp_path: pat
         failed = runner.invoke(app, ["deploy", engine, str(PACT), "--out", str(tmp_path / "taken")])
         assert failed.exit_code == 1
         assert "is not empty" in failed.output
+
+
+def test_help_of_deploy_describes_every_engine() -> None:
+    output = " ".join(runner.invoke(app, ["deploy", "--help"]).output.replace("│", " ").split())
+    for name, engine in ENGINES.items():
+        assert f"{name}: {engine.description}" in output
+        assert f"{engine.default_port} for {name}" in output
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize(("module", "function"), [("kit", "write_kit"), ("local_run", "try_here")])
+def test_an_engine_has_the_functions_of_the_interface(name: str, module: str, function: str) -> None:
+    implemented = inspect.signature(getattr(import_module(f"{ENGINES[name].package}.{module}"), function))
+    interface = inspect.signature(getattr(ENGINES[name], function))
+    assert implemented.return_annotation == interface.return_annotation
+    for parameter in interface.parameters.values():
+        assert implemented.parameters[parameter.name].kind == parameter.kind
+        if parameter.name != "port":
+            assert implemented.parameters[parameter.name] == parameter
+    if function == "write_kit":
+        assert implemented.parameters["port"].default == ENGINES[name].default_port
+
+
+def test_the_command_line_needs_no_engine_installed() -> None:
+    modules = [f"{engine.package}.{module}" for engine in ENGINES.values() for module in ("kit", "local_run")]
+    program = "import sys; sys.modules.update(nvflare=None, flwr=None); import " + ", ".join(["fedpact.cli", *modules])
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.parametrize(("engine", "copy"), [("flare", "south/local/nameless.py"), ("flower", "south/pact.py")])

@@ -683,7 +683,7 @@ def test_the_wire_table_follows_the_options(tmp_path: pathlib.Path) -> None:
     sizes = []
     for told in ("True", "False"):
         pact.write_text(pacts.PACTS["ProxAL Newton"] + f"options['disclose'] = {told}\n")
-        sizes.append(sum(e.reply.size for e in wire(Pact(pact)).exchanges if e.phase == "round"))
+        sizes.append(sum(e.reply.size for e in wire(Pact(pact)).exchanges if e.part == "round"))
     assert sizes[0] - sizes[1] == 2 * 8, "a constraint and its multiplier"
 
 
@@ -748,7 +748,7 @@ def test_columns_that_differ_between_parties(quick: tuple[pathlib.Path, fp.Resul
 def test_the_wire_table_tells_the_bytes_that_are_sent(quick: tuple[pathlib.Path, fp.Result]) -> None:
     pact, result = quick
     told = wire(Pact(pact))
-    rounds = [e for e in told.exchanges if e.phase == "round"]
+    rounds = [e for e in told.exchanges if e.part == "round"]
     assert sum(e.message.size for e in rounds) * 3 * result.rounds == result.bytes_down
     assert sum(e.reply.size for e in rounds) * 3 * result.rounds == result.bytes_up
     assert told.digest == Pact(pact).digest

@@ -3,6 +3,7 @@
 import functools
 import pathlib
 import tempfile
+from collections.abc import Sequence
 from typing import Any
 
 import columns
@@ -13,13 +14,15 @@ import pytest
 from columns import PARTIES, RIDGE, TABLE, fair, flat
 
 import fedpact as fp
-from fedpact.algorithms.fair_vfl.parties import Encrypted, ToPassive
-from fedpact.engines.local import LocalNetwork, Metered
-from fedpact.federation.blocks import BoundColumns, bind_any
+from fedpact.algorithms.fair_vfl.method import FairVFLMethod
+from fedpact.algorithms.fair_vfl.parties import Ciphertext, MaskedGradients
+from fedpact.engines.local import LocalNetwork
 from fedpact.privacy import ckks
 from fedpact.protocol.algorithm import Goal
+from fedpact.protocol.phases import Ask, play
 from fedpact.run import drivers
 from fedpact.run.selection import protected
+from fedpact.settings import bind
 
 pytest.importorskip("tenseal")
 
@@ -81,55 +84,57 @@ def test_neural_bottoms() -> None:
 
 def test_fed_bcd_hands_it_on() -> None:
     free = fp.minimize(fp.mean(columns.LOSS), regularizer=fp.l2(RIDGE))
-    prepared = protected(fp.FedBCD(), SEALED).prepared(bind_any(free, PARTIES).setting)
-    assert isinstance(prepared, fp.FedBCD)
-    assert prepared.made.privacy == SEALED
+    setting = bind(free, PARTIES).setting
+    sealed, plain = (protected(fp.FedBCD(), privacy).bind(setting) for privacy in (SEALED, None))
+    assert isinstance(sealed, FairVFLMethod)
+    assert sealed.encrypted
+    assert sealed != plain
 
 
-class Overheard(Metered):
-    """A network that keeps what it carries to passive parties and what they say."""
+class Listening:
+    """A network that keeps what is sent to passive parties, and what they reply one by one."""
 
-    def __init__(self, net: LocalNetwork):
-        super().__init__(net)
-        self.heard: list[Any] = []
+    def __init__(self, network: LocalNetwork):
+        self.network = network
+        self.exchanged: list[Any] = []
 
-    def carried(self, message: Any, reply: Any, among: Any) -> None:
-        super().carried(message, reply, among)
-        if among == "passive":
-            self.heard.append((message, reply.each))
+    def exchange(self, asks: Sequence[Ask], states: Any) -> Any:
+        replies, states = self.network.exchange(asks, states)
+        pairs = zip(asks, replies, strict=True)
+        self.exchanged += [(ask.message, reply.per_party) for ask, reply in pairs if ask.among == "passive"]
+        return replies, states
 
 
 def test_passive_parties_and_server_see_ciphertext_and_masks() -> None:
-    bound = bind_any(fair(), PARTIES)
-    assert isinstance(bound, BoundColumns)
-    method, net = fp.FairVFL(privacy=SEALED).prepared(bound.setting), LocalNetwork.of(bound)
-    server, parties = drivers.begin(method, net, bound.start, Goal(jnp.asarray(0.0), jnp.asarray(0.0)), 0)
+    bound = bind(fair(), PARTIES)
+    method, network, own = fp.FairVFL(privacy=SEALED).bind(bound.setting), LocalNetwork.of(bound), bound.server_data
+    server, states = drivers.begin(method, network, own, bound.start, Goal(jnp.asarray(0.0), jnp.asarray(0.0)), 0)
 
     @jax.jit
-    def once(server: Any, parties: Any) -> tuple[Any, Any, list[Any]]:
-        listened = Overheard(net)
-        server, parties, _ = method.round(server, parties, listened)
-        return server, parties, listened.heard
+    def once(server: Any, states: Any) -> tuple[Any, Any, list[Any]]:
+        listening = Listening(network)
+        carry, states, _ = play(method.round, own, listening, server, states)
+        return method.finish(own, carry)[0], states, listening.exchanged
 
     masked = []
     for _ in range(2):
-        server, parties, ((first, products), (second, _)) = once(server, parties)
-        assert isinstance(first, Encrypted)
-        assert isinstance(second, ToPassive)
-        assert first.residual.dtype == products[1].dtype == jnp.uint8
-        assert second.slope.shape == (3, 2)  # a masked gradient for each party, none for the bank
-        assert {leaf.size for leaf in jax.tree.leaves((first.move, second.move))} == {1, method.memory}
-        masked.append(np.asarray(second.slope))
-        gradients = bound.by_name(tuple(state.gradient for state in parties))
+        server, states, ((first, products), (second, _)) = once(server, states)
+        assert isinstance(first, Ciphertext)
+        assert isinstance(second, MaskedGradients)
+        assert first.encrypted_residuals.dtype == products.masked_gradient.dtype == jnp.uint8
+        assert second.masked_gradients.shape == (3, 2)  # one for each party, of zeros for the bank
+        assert {leaf.size for leaf in jax.tree.leaves((first.move, second.move))} == {1, fp.FairVFL().memory}
+        masked.append(np.asarray(second.masked_gradients))
+        gradients = bound.by_name(tuple(state.gradient for state in states))
         expected = np.asarray(TABLE["x"]).T @ -np.asarray(TABLE["y"], float) / (2 * TABLE.rows)
         if len(masked) == 1:
             for name in ("shop", "network"):
                 np.testing.assert_allclose(gradients[name], expected[columns.FEATURES[name]], atol=1e-6)
-    told = np.stack(masked)
-    np.testing.assert_array_equal(told[:, 0], 0.0)
-    assert len(np.unique(np.round(told[:, 1:], 9))) == told[:, 1:].size
-    assert np.abs(told[:, 1:]).max() <= 1.0  # in units of the modulus
-    assert len({np.asarray(state.seal.seed).tobytes() for state in parties if state.seal is not None}) == 1
+    sent = np.stack(masked)
+    np.testing.assert_array_equal(sent[:, 0], 0.0)
+    assert len(np.unique(np.round(sent[:, 1:], 9))) == sent[:, 1:].size
+    assert np.abs(sent[:, 1:]).max() <= 1.0  # in units of the modulus
+    assert len({np.asarray(state.keys.mask_seed).tobytes() for state in states if state.keys is not None}) == 1
 
 
 def test_what_cannot_be_encrypted_is_said() -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import fedpact as fp
 from fedpact.federation.binding import bind
-from fedpact.problem.expressions import MOST_PARTS, Mean
+from fedpact.problem.atoms import Atom
+from fedpact.problem.expressions import MOST_PARTS
 from fedpact.problem.oracle import Compiled, Oracle, Program, Shape, Values, compile_problem
 
 Pair = tuple[fp.Expression, Callable[[np.ndarray, dict[str, np.ndarray]], float]]
@@ -95,8 +96,8 @@ def evaluated(program: Program, rows: dict[str, np.ndarray], w: np.ndarray) -> V
     return oracle(jnp.asarray(w))
 
 
-def means(program: Program) -> list[Mean]:
-    return [atom for atom, _ in program.atoms if isinstance(atom, Mean)]
+def means(program: Program) -> list[Atom]:
+    return [atom for atom, _ in program.over_rows]
 
 
 @given(rows_and_params(), EXPRESSIONS)

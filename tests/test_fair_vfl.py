@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import pathlib
 import tempfile
+from collections.abc import Sequence
 from typing import Any
 
 import columns
@@ -15,12 +16,15 @@ from columns import LOSS, MODEL, PARTIES, RIDGE, TABLE, X, Y, between, both_side
 
 import fedpact as fp
 from fedpact.algorithms.fair_vfl.lagrangian import Dual, merit
+from fedpact.algorithms.fair_vfl.method import FairVFLMethod
 from fedpact.algorithms.fair_vfl.pace import Timing
-from fedpact.algorithms.fair_vfl.parties import ToPassive
-from fedpact.engines.local import LocalNetwork, Metered
-from fedpact.federation.blocks import BoundColumns, bind_any
-from fedpact.protocol.algorithm import Goal
+from fedpact.algorithms.fair_vfl.parties import Residuals
+from fedpact.engines.local import LocalNetwork
+from fedpact.protocol.algorithm import Begin, Goal
+from fedpact.protocol.phases import Ask, Phases, play
 from fedpact.run import drivers
+from fedpact.settings import bind
+from fedpact.settings.base import Bound
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 TOLERANCE = 1e-7
@@ -231,13 +235,11 @@ def aimed(tolerance: float) -> Goal:
     return Goal(jnp.asarray(tolerance, float), jnp.asarray(tolerance, float))
 
 
-def bound_to(problem: fp.Problem, method: Any, tolerance: float = 1e-9) -> tuple[BoundColumns, Any, Any, Any, Any]:
-    """Before the first round: data, the method that is prepared for them, the network, the server and the parties."""
-    bound = bind_any(problem, PARTIES)
-    assert isinstance(bound, BoundColumns)
-    prepared, net = method.prepared(bound.setting), LocalNetwork.of(bound)
-    goal = aimed(tolerance)
-    return bound, prepared, net, *drivers.begin(prepared, net, bound.start, goal, 0)
+def bound_to(problem: fp.Problem, method: Any, tolerance: float = 1e-9) -> tuple[Bound, FairVFLMethod, Any, Any, Any]:
+    """Before the first round: data, the method that is bound to them, the network, and the states of server and parties."""
+    bound = bind(problem, PARTIES)
+    ready, network = method.bind(bound.setting), LocalNetwork.of(bound)
+    return bound, ready, network, *drivers.begin(ready, network, bound.server_data, bound.start, aimed(tolerance), 0)
 
 
 def test_neural_bottoms_never_raise_the_merit_and_are_certified() -> None:
@@ -246,13 +248,15 @@ def test_neural_bottoms_never_raise_the_merit_and_are_certified() -> None:
     assert found.converged, found.message
     assert found.constraint("gap").values[0] <= 0.05 + 1e-3
     assert found.constraint("gap").multipliers[0] > 1e-3
-    _, method, net, server, parties = bound_to(problem, fp.FairVFL(local_steps=2))
-    lower = 0
+    bound, method, network, server, states = bound_to(problem, fp.FairVFL(local_steps=2))
+    own, lower = bound.server_data, 0
     for _ in range(30):
-        before = server.point
-        server, parties, line = drivers.step(method, net, server, parties)
-        dual = Dual(server.dual.multipliers, line.info.rho)
-        there, here = (float(merit(method.known, net.server, dual, at)) for at in (server.point, before))
+        before = server.iterate.point
+        server, states, line = drivers.step(method, network, own, server, states)
+        merit_at = functools.partial(
+            merit, method.party.terms, own.functions, Dual(server.dual.multipliers, line.info.rho)
+        )
+        there, here = (float(merit_at(point)) for point in (server.iterate.point, before))
         assert there <= here
         lower += there < here
     assert lower > 10
@@ -260,18 +264,19 @@ def test_neural_bottoms_never_raise_the_merit_and_are_certified() -> None:
 
 def test_the_server_knows_where_the_parties_are() -> None:
     """Over many rounds, from the first ones to those at rounding, and after a stricter goal."""
-    for problem, method in ((fair(), fp.FairVFL()), (fair(0.05, NEURAL), fp.FairVFL(local_steps=2))):
-        bound, method, net, server, parties = bound_to(problem, method, 1e-4)
+    for problem, options in ((fair(), fp.FairVFL()), (fair(0.05, NEURAL), fp.FairVFL(local_steps=2))):
+        bound, method, network, server, states = bound_to(problem, options, 1e-4)
         for t in range(60):
             if t in (25, 40):
                 server = method.aim(server, aimed(10.0**-t))
-            server, parties, _ = drivers.step(method, net, server, parties)
-        _, blocks = drivers.conclude(method, net, server, parties)
-        given = sum(
-            jax.vmap(lambda own, w: own.embed(w))(own, w).sum(0) for own, w in zip(bound.oracles, blocks, strict=True)
-        )
-        np.testing.assert_allclose(server.point.embedded, given, rtol=0, atol=1e-9)
-        np.testing.assert_allclose(server.point.norm, sum((w**2).sum() for w in blocks), rtol=1e-9)
+            server, states, _ = drivers.step(method, network, bound.server_data, server, states)
+        _, blocks = drivers.run_phases(bound.conclusion(method), network, bound.server_data, server, states)
+        embeddings = [
+            jax.vmap(lambda own, w: own.embed(w))(own, w) for own, w in zip(bound.stacks, blocks, strict=True)
+        ]
+        point = server.iterate.point
+        np.testing.assert_allclose(point.embedding, sum(e.sum(0) for e in embeddings), rtol=0, atol=1e-9)
+        np.testing.assert_allclose(point.squared_norm, sum((w**2).sum() for w in blocks), rtol=1e-9)
 
 
 # FedBCD
@@ -292,45 +297,60 @@ def test_fed_bcd_is_logistic_regression() -> None:
         fp.FedBCD(momentum=1)
 
 
+def test_a_deployed_fed_bcd_steps_until_the_others_have_replied() -> None:
+    free = fp.minimize(fp.mean(LOSS), regularizer=fp.l2(RIDGE))
+    bound, method, _, server, states = bound_to(free, fp.FedBCD(pace="clock", local_steps=10))
+    own, state, calls = bound.own_data("bank"), bound.by_name(states)["bank"], []
+
+    def enough() -> bool:
+        calls.append(len(calls) + 1)
+        return len(calls) == 3
+
+    message = method.label_view(bound.server_data, server)
+    after, _ = jax.jit(method.deployed(enough).party.active)(own, state, message)
+    assert calls == [1, 2, 3]
+    for steps, same in ((2, False), (3, True)):
+        fixed = bound_to(free, fp.FedBCD(local_steps=steps))[1]
+        expected, _ = jax.jit(fixed.party.active)(own, state, message)
+        assert np.allclose(after.proposal, expected.proposal, rtol=1e-12) == same
+
+
 # who is told what
 
 
-class Overheard(Metered):
-    """A network that keeps what it carries to passive parties."""
+class Listening:
+    """A network that keeps what is sent to passive parties."""
 
-    def __init__(self, net: LocalNetwork):
-        super().__init__(net)
-        self.heard: list[Any] = []
+    def __init__(self, network: LocalNetwork):
+        self.network = network
+        self.messages: list[Any] = []
 
-    def carried(self, message: Any, reply: Any, among: Any) -> None:
-        super().carried(message, reply, among)
-        if among != "active":
-            self.heard.append(message)
+    def exchange(self, asks: Sequence[Ask], states: Any) -> Any:
+        self.messages += [ask.message for ask in asks if ask.among != "active"]
+        return self.network.exchange(asks, states)
 
 
 def test_passive_parties_are_told_the_residual_and_nothing_else() -> None:
-    bound, method, net, server, parties = bound_to(fair(), fp.FairVFL())
-    for own in bound.oracles:
-        assert (own.labels is None) == (not own.active)
-        assert set(own.index.tolist()) == ({0} if own.active else {1, 2})
+    bound, method, network, server, states = bound_to(fair(), fp.FairVFL())
+    for stack in bound.stacks:
+        assert (stack.labels is None) == (not stack.active)
+        assert set(stack.index.tolist()) == ({0} if stack.active else {1, 2})
 
-    def begin() -> list[Any]:
-        listened = Overheard(net)
-        method.init(listened, bound.start, server.goal, server.key)
-        return listened.heard
+    def messages_of(phases: Phases, carry: Any, states: Any) -> list[Any]:
+        def played(carry: Any, states: Any) -> list[Any]:
+            listening = Listening(network)
+            play(phases, bound.server_data, listening, carry, states)
+            return listening.messages
 
-    def once(server: Any, parties: Any) -> list[Any]:
-        listened = Overheard(net)
-        method.round(server, parties, listened)
-        return listened.heard
+        return jax.eval_shape(played, carry, states)
 
-    assert jax.eval_shape(begin) == [None]
-    (told,) = jax.eval_shape(once, server, parties)
-    assert isinstance(told, ToPassive)
-    assert {f.name for f in dataclasses.fields(told)} == {"move", "slope", "ridge", "curvature"}
-    assert told.slope.shape == (TABLE.rows,)
-    small = jax.tree.leaves((told.move, told.ridge, told.curvature))
-    assert sorted(leaf.size for leaf in small) == [1, 1, 1, method.memory]
+    assert messages_of(method.opening, Begin(bound.start, server.goal, server.key), None) == [None]
+    (message,) = messages_of(method.round, server, states)
+    assert isinstance(message, Residuals)
+    assert {f.name for f in dataclasses.fields(message)} == {"move", "residuals", "norm_derivative", "curvature"}
+    assert message.residuals.shape == (TABLE.rows,)
+    small = jax.tree.leaves((message.move, message.norm_derivative, message.curvature))
+    assert sorted(leaf.size for leaf in small) == [1, 1, 1, method.party.rule.memory]
 
 
 # one run in several ways

@@ -17,12 +17,13 @@ import pacts
 import pytest
 import soak
 
-from fedpact.deploy.flare_kit import write_job, write_kit
+from fedpact.deploy.flare.job import write_job
+from fedpact.deploy.flare.kit import write_kit
 
 pytest.importorskip("nvflare", reason='NVIDIA FLARE is not installed; pip install "fedpact[flare]"')
 
-from fedpact.deploy.flare_poc import Ended, Federation
-from fedpact.deploy.here import free_port
+from fedpact.deploy.flare.local_run import JobResult, LocalFederation
+from fedpact.deploy.this_machine import free_port
 from fedpact.precision import cache_folder
 from fedpact.run.pact import Pact
 
@@ -33,7 +34,7 @@ pytestmark = [
 
 PARTIES = ["north", "south", "west"]
 ENDS = {"server": "flare_ends.Server", "party": "flare_ends.Party"}
-TIMEOUT = 12.0  # seconds for an answer, on a machine that does much else
+WAIT = 12.0  # seconds for a reply, on a loaded machine
 
 ECHO = """
 def answer(party, folder, message):
@@ -101,7 +102,7 @@ def answer(party, folder, message):
     return b""
 
 def serve(channel, folder, resume):
-    channel.timeout = 4.0
+    channel.wait = 4.0
     assert channel.ask(b"", ["west", "north"], some=True) == {"north": b""}
     channel.ask(b"", ["west", "north"])
 """
@@ -123,7 +124,7 @@ def edit(path: pathlib.Path, **changes: Any) -> None:
 
 
 def give(kits: pathlib.Path, pacts: Mapping[str, str]) -> None:
-    """Every end gets these pacts on its own disk, and its own settings say where."""
+    """Copy these pacts to the server and every site, and enter them in their settings."""
     for who in ("server", *PARTIES):
         for name, source in pacts.items():
             (kits / who / "local" / f"{name}.py").write_text(source)
@@ -134,12 +135,12 @@ def give(kits: pathlib.Path, pacts: Mapping[str, str]) -> None:
 
 
 @pytest.fixture(scope="module")
-def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]:
     root = tmp_path_factory.mktemp("flare")
     pact = root / "echo.py"
     pact.write_text(ECHO)
     kits = root / "kits"
-    write_kit(pact, PARTIES, kits, port=free_port(), timeout=TIMEOUT)
+    write_kit(pact, PARTIES, kits, port=free_port(), wait=WAIT)
     give(kits, PACTS)
     for who in ("server", *PARTIES):
         resources = kits / who / "local" / "resources.json"
@@ -148,42 +149,44 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
     path = [str(pathlib.Path(__file__).parent), *(entry for entry in sys.path if entry)]
     env = {"HOME": str(root), "NVFLARE_POC_WORKSPACE": str(root / "poc"), "PYTHONPATH": ":".join(path)}
     env["FEDPACT_CACHE"], env["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(cache_folder()), "1"
-    with Federation(kits, PARTIES, env) as running:
+    with LocalFederation(kits, PARTIES, env) as running:
         yield running
 
 
-def job(federation: Federation, name: str, *pacts: str, resume: bool = False) -> pathlib.Path:
-    return write_job(federation.folder.parent / name, pacts, PARTIES, resume=resume, timeout=TIMEOUT, **ENDS)
+def job(federation: LocalFederation, name: str, *pacts: str, resume: bool = False) -> pathlib.Path:
+    return write_job(federation.folder.parent / name, pacts, PARTIES, resume=resume, wait=WAIT, **ENDS)
 
 
 @pytest.fixture(scope="module")
-def carried(federation: Federation) -> Ended:
+def carried(federation: LocalFederation) -> JobResult:
     """One job that runs one pact after the other: starting its processes costs more than all of them."""
     return federation.run(job(federation, "carried", *CARRIED, "stranger", "nowhere"), timeout=240.0)
 
 
 @pytest.fixture(scope="module")
-def methods(federation: Federation) -> Ended:
+def methods(federation: LocalFederation) -> JobResult:
     """One job that runs a pact for every method."""
     files = {pacts.slug(name): source for name, source in pacts.PACTS.items()} | {"asynchronous": ASYNCHRONOUS}
     give(federation.folder, files)
-    every = write_job(federation.folder.parent / "methods", list(files), PARTIES, timeout=300.0)
+    every = write_job(federation.folder.parent / "methods", list(files), PARTIES, wait=300.0)
     return federation.run(every, timeout=600.0)
 
 
 @pytest.mark.usefixtures("compiled_quickly")
 @pytest.mark.parametrize("name", pacts.PACTS)
-def test_every_method_gives_what_it_gives_in_one_process(methods: Ended, federation: Federation, name: str) -> None:
+def test_every_method_gives_what_it_gives_in_one_process(
+    methods: JobResult, federation: LocalFederation, name: str
+) -> None:
     slug = pacts.slug(name)
-    assert methods.pacts[slug]["finished"], methods.pacts[slug]["says"]
+    assert methods.pacts[slug]["finished"], methods.pacts[slug]["message"]
     stated = Pact(federation.folder / "server" / "local" / f"{slug}.py")
     local = stated.run(stated.tables())
     with np.load(methods.folder / "fedpact" / slug / "answer.npz") as saved:
         w = saved["w"]
-    told = json.loads((methods.folder / "fedpact" / slug / "run.json").read_text())
-    assert (told["status"], told["rounds"]) == (local.status, local.rounds)
+    record = json.loads((methods.folder / "fedpact" / slug / "run.json").read_text())
+    assert (record["status"], record["rounds"]) == (local.status, local.rounds)
     within = pacts.NOISY.get(name, 1e-10)
-    assert told["objective"] == pytest.approx(local.objective, abs=within)
+    assert record["objective"] == pytest.approx(local.objective, abs=within)
     folders = {party: federation.folder / party / "fedpact" / slug for party in PARTIES}
     if isinstance(local.params, dict) and set(PARTIES) <= local.params.keys():
         pacts.assert_own(local, folders, within)
@@ -193,88 +196,88 @@ def test_every_method_gives_what_it_gives_in_one_process(methods: Ended, federat
 
 
 @pytest.mark.usefixtures("compiled_quickly")
-def test_an_active_party_works_on_while_the_passive_ones_do(methods: Ended, federation: Federation) -> None:
-    assert methods.pacts["asynchronous"]["finished"], methods.pacts["asynchronous"]["says"]
-    told = json.loads((methods.folder / "fedpact" / "asynchronous" / "run.json").read_text())
+def test_an_active_party_works_on_while_the_passive_ones_do(methods: JobResult, federation: LocalFederation) -> None:
+    assert methods.pacts["asynchronous"]["finished"], methods.pacts["asynchronous"]["message"]
+    record = json.loads((methods.folder / "fedpact" / "asynchronous" / "run.json").read_text())
     stated = Pact(federation.folder / "server" / "local" / "fairvfl.py")
-    assert told["status"] == "converged"
-    assert told["objective"] == pytest.approx(stated.run(stated.tables()).objective, abs=1e-6)
+    assert record["status"] == "converged"
+    assert record["objective"] == pytest.approx(stated.run(stated.tables()).objective, abs=1e-6)
 
 
-def test_the_same_bytes_reach_those_asked_and_nobody_else(carried: Ended) -> None:
-    assert carried.pacts["echo"] == {"finished": True, "says": "all came back"}
+def test_the_same_bytes_reach_those_asked_and_nobody_else(carried: JobResult) -> None:
+    assert carried.pacts["echo"] == {"finished": True, "message": "all came back"}
 
 
-def test_three_megabytes_go_there_and_back(carried: Ended) -> None:
-    assert carried.pacts["large"] == {"finished": True, "says": "True"}
+def test_three_megabytes_go_there_and_back(carried: JobResult) -> None:
+    assert carried.pacts["large"] == {"finished": True, "message": "True"}
 
 
-def test_a_party_keeps_its_state_between_messages(carried: Ended, federation: Federation) -> None:
-    assert carried.pacts["memory"]["says"] == "['abc', 'abc', 'abc']"
+def test_a_party_keeps_its_state_between_messages(carried: JobResult, federation: LocalFederation) -> None:
+    assert carried.pacts["memory"]["message"] == "['abc', 'abc', 'abc']"
     for party in PARTIES:
         assert (federation.folder / party / "fedpact" / "memory" / "seen.txt").read_text() == "abc"
 
 
-def test_threads_ask_at_once(carried: Ended) -> None:
-    assert carried.pacts["threads"]["says"] == str({name: f"for {name}" for name in PARTIES})
+def test_threads_ask_at_once(carried: JobResult) -> None:
+    assert carried.pacts["threads"]["message"] == str({name: f"for {name}" for name in PARTIES})
 
 
-def test_a_party_that_fails_is_named_with_the_reason(carried: Ended) -> None:
+def test_a_party_that_fails_is_named_with_the_reason(carried: JobResult) -> None:
     assert carried.pacts["fails"]["finished"] is False
     assert (
         "PartyLost: party 'south': did not answer, its site failed: OSError: the disk is full"
-        in carried.pacts["fails"]["says"]
+        in carried.pacts["fails"]["message"]
     )
 
 
-def test_a_party_that_is_late_is_named(carried: Ended) -> None:
-    assert carried.pacts["late"]["says"] == "PartyLost: party 'west': did not answer within 4 s"
+def test_a_party_that_is_late_is_named(carried: JobResult) -> None:
+    assert carried.pacts["late"]["message"] == "PartyLost: party 'west': did not answer within 4 s"
 
 
-def test_a_party_without_a_site_is_named(carried: Ended) -> None:
-    assert carried.pacts["stranger"]["says"].startswith("PartyLost: party 'east': has no site in this job")
+def test_a_party_without_a_site_is_named(carried: JobResult) -> None:
+    assert carried.pacts["stranger"]["message"].startswith("PartyLost: party 'east': has no site in this job")
 
 
-def test_a_pact_that_the_server_does_not_have_is_named(carried: Ended) -> None:
-    assert "server: no pact 'nowhere' in" in carried.pacts["nowhere"]["says"]
+def test_a_pact_that_the_server_does_not_have_is_named(carried: JobResult) -> None:
+    assert "server: no pact 'nowhere' in" in carried.pacts["nowhere"]["message"]
 
 
-def test_a_job_with_a_pact_that_failed_has_failed(carried: Ended) -> None:
+def test_a_job_with_a_pact_that_failed_has_failed(carried: JobResult) -> None:
     assert carried.status == "FINISHED:EXECUTION_EXCEPTION"
     assert not carried.finished
 
 
-def test_the_results_are_fetched_and_hold_no_party_state(carried: Ended) -> None:
+def test_the_results_are_fetched_and_hold_no_party_state(carried: JobResult) -> None:
     assert (carried.folder / "fedpact" / "echo" / "kept.txt").read_text() == "the server's own"
     assert not list(carried.folder.rglob("seen.txt"))
 
 
 @pytest.mark.usefixtures("compiled_quickly")
 def test_a_party_and_then_the_server_are_killed_and_the_run_ends_where_the_undisturbed_one_does(
-    federation: Federation,
+    federation: LocalFederation,
 ) -> None:
     give(federation.folder, {"soak": soak.pact(rounds=400)})
-    said = list(soak.disturbed(federation, "soak", ["south job", "server"], random.Random(0)))
-    assert "FLARE has stopped the job" in said[0], said[0]
+    lines = list(soak.disturbed(federation, "soak", ["south job", "server"], random.Random(0)))
+    assert "FLARE has stopped the job" in lines[0], lines[0]
     assert soak.distance(federation.folder, "soak") <= 1e-10
 
 
-def test_a_job_that_brings_code_is_refused(federation: Federation) -> None:
+def test_a_job_that_brings_code_is_refused(federation: LocalFederation) -> None:
     with_code = job(federation, "with-code", "echo")
     (with_code / "app" / "custom").mkdir()
     (with_code / "app" / "custom" / "surprise.py").write_text("")
-    ended = federation.run(with_code, timeout=60.0)
-    assert ended.status == "FINISHED:FAILED_TO_RUN"
+    result = federation.run(with_code, timeout=60.0)
+    assert result.status == "FINISHED:FAILED_TO_RUN"
 
 
-def test_a_job_with_a_class_that_the_sites_do_not_allow_is_refused(federation: Federation) -> None:
+def test_a_job_with_a_class_that_the_sites_do_not_allow_is_refused(federation: LocalFederation) -> None:
     foreign = write_job(federation.folder.parent / "foreign", ["echo"], PARTIES, server="subprocess.Popen")
-    ended = federation.run(foreign, timeout=60.0)
-    assert not ended.finished
-    assert not ended.pacts
+    result = federation.run(foreign, timeout=60.0)
+    assert not result.finished
+    assert not result.pacts
 
 
-def test_a_kit_holds_its_own_key_and_nobody_elses(federation: Federation) -> None:
+def test_a_kit_holds_its_own_key_and_nobody_elses(federation: LocalFederation) -> None:
     kits = federation.folder
     keys = {path: path.read_bytes() for path in kits.rglob("*.key")}
     owners = [path.relative_to(kits).parts[0] for path in keys if "provision" not in path.parts]
@@ -282,7 +285,7 @@ def test_a_kit_holds_its_own_key_and_nobody_elses(federation: Federation) -> Non
     assert len(set(keys.values())) == len(keys)
 
 
-def test_the_readme_has_the_commands(federation: Federation) -> None:
+def test_the_readme_has_the_commands(federation: LocalFederation) -> None:
     text = (federation.folder / "README.md").read_text()
     for command in ("server/startup/start.sh", "west/startup/start.sh", "nvflare job submit -j admin/jobs/run"):
         assert command in text
@@ -293,7 +296,7 @@ def test_the_readme_has_the_commands(federation: Federation) -> None:
 TRY = """
 import pathlib, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever this was started from
-from fedpact.deploy.flare_poc import try_here
+from fedpact.deploy.flare.local_run import try_here
 try_here(pathlib.Path(sys.argv[1]), ["north", "south"], pathlib.Path(sys.argv[2]))
 """
 
@@ -318,30 +321,30 @@ def test_what_was_started_is_ended_with_it(tmp_path: pathlib.Path, how: signal.S
             assert time.monotonic() < deadline
             time.sleep(0.1)
         trial.send_signal(how)
-        _, said = trial.communicate(timeout=60.0)
+        _, stderr = trial.communicate(timeout=60.0)
     assert trial.returncode != 0
-    assert b"KeyboardInterrupt" in said
+    assert b"KeyboardInterrupt" in stderr
     assert not running()
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
-        ({"parties": ["north", "north"]}, "give each party once"),
-        ({"parties": []}, "at least one"),
+        ({"parties": ["north", "north"]}, "each only once"),
+        ({"parties": []}, "at least one party"),
         ({"parties": ["no rth"]}, "party 'no rth'"),
-        ({"parties": ["server"]}, "this name is taken"),
-        ({"timeout": 0.0}, "timeout 0.0: must be > 0"),
-        ({"lost_after": 1.0}, "lost_after 1.0"),
-        ({"port": 0}, "port 0"),
+        ({"parties": ["server"]}, "this name is reserved"),
+        ({"wait": 0.0}, "wait=0.0: must be > 0"),
+        ({"lost_after": 1.0}, "lost_after=1.0"),
+        ({"port": 0}, "port=0"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_written(
-    tmp_path: pathlib.Path, changes: dict[str, Any], says: str
+    tmp_path: pathlib.Path, changes: dict[str, Any], message: str
 ) -> None:
     pact = tmp_path / "pact.py"
     pact.write_text("")
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(ValueError, match=message):
         write_kit(**{"pact": pact, "parties": PARTIES, "out": tmp_path / "out", **changes})
     assert not (tmp_path / "out").exists()
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fedpact.deploy.here import free_port
+from fedpact.deploy.this_machine import free_port
 
 pytest.importorskip("flwr", reason='Flower is not installed: pip install "fedpact[flower]"')
 
@@ -22,15 +22,23 @@ STAND_INS = pathlib.Path(__file__).parent / "flower_stand_ins"
 
 @pytest.fixture(scope="module")
 def deploy() -> Iterator[SimpleNamespace]:
-    """The adapter's modules, with stand-ins for the run's two ends, which are tested elsewhere."""
+    """The adapter's modules, with stand-ins for the server's loop and the sites, which are tested elsewhere."""
     import runpy
     import sys
 
     before = {name: module for name, module in sys.modules.items() if name.startswith("fedpact.deploy")}
     runpy.run_path(str(STAND_INS / "sitecustomize.py"))
-    from fedpact.deploy import flower, flower_kit, flower_poc
+    from fedpact.deploy import flower
+    from fedpact.deploy.flower import channel, kit, local_run, server_app
 
-    yield SimpleNamespace(channel=flower, kit=flower_kit, poc=flower_poc, PartyLost=flower.PartyLost)
+    yield SimpleNamespace(
+        package=flower,
+        channel=channel,
+        kit=kit,
+        local_run=local_run,
+        server_app=server_app,
+        PartyLost=channel.PartyLost,
+    )
     for name in [name for name in sys.modules if name.startswith("fedpact.deploy")]:
         del sys.modules[name]
     sys.modules.update(before)
@@ -40,27 +48,29 @@ def deploy() -> Iterator[SimpleNamespace]:
 def kit(deploy: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     out = tmp_path_factory.mktemp("flower") / "kit"
     port = free_port()
-    return deploy.kit.write_kit(STAND_INS / "plays.py", ["north", "west"], out, server="127.0.0.1", port=port)
+    readme = deploy.kit.write_kit(STAND_INS / "plays.py", ["north", "west"], out, server="127.0.0.1", port=port)
+    assert readme == out / "README.md"
+    return out
 
 
 @pytest.fixture(scope="module")
 def federation(deploy: SimpleNamespace, kit: pathlib.Path) -> Iterator[Any]:
-    path = os.pathsep.join([str(STAND_INS), str(pathlib.Path(deploy.kit.__file__).parents[2])])
-    with deploy.poc.Loopback(kit, {"PYTHONPATH": path, "JAX_PLATFORMS": "cpu"}) as here:
-        yield here
+    path = os.pathsep.join([str(STAND_INS), str(pathlib.Path(deploy.kit.__file__).parents[3])])
+    with deploy.local_run.LocalFederation(kit, {"PYTHONPATH": path, "JAX_PLATFORMS": "cpu"}) as running:
+        yield running
     assert not processes_of(kit), "a process was left behind"
 
 
 def processes_of(kit: pathlib.Path) -> list[str]:
     """The commands of all processes whose working folder is in the kit."""
-    found = []
+    commands = []
     for process in pathlib.Path("/proc").glob("[0-9]*"):
         try:
             if kit.resolve() in pathlib.Path(os.readlink(process / "cwd")).parents:
-                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+                commands.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
         except OSError:
             continue
-    return found
+    return commands
 
 
 def wait_for(path: pathlib.Path, seconds: float = 90.0) -> None:
@@ -82,7 +92,7 @@ def test_a_run_on_the_real_engine(federation: Any, kit: pathlib.Path) -> None:
         federation.stop("west", signal.SIGTERM)
         assert not (state / "answered").exists()
         federation.start("west")
-        said = run.communicate(timeout=120)[0]
+        output = run.communicate(timeout=120)[0]
     finally:
         run.kill()
         run.wait()
@@ -103,10 +113,10 @@ def test_a_run_on_the_real_engine(federation: Any, kit: pathlib.Path) -> None:
     ]
     assert (state / "answered").exists(), "a site that is started again is asked again"
     assert run.returncode == 1
-    assert "fedpact: RuntimeError: the server's own failure" in said
+    assert "fedpact: RuntimeError: the server's own failure" in output
 
-    said = federation.run(resume=True, limit=90)
-    assert "fedpact: finished" in said
+    output = federation.run(resume=True, limit=90)
+    assert "fedpact: finished" in output
     resumed = json.loads((state / "resumed.json").read_text())
     assert resumed["north"] == f"north {heads['north'][1]} 3 again", "the same process has answered all along"
     party, process, *_ = resumed["west"].split()
@@ -144,13 +154,15 @@ class Grid:
 
 @pytest.fixture
 def quick(deploy: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    monkeypatch.setattr(deploy.channel, "LOOK", 0.0)
-    monkeypatch.setattr(deploy.channel, "POLL", 0.001)
+    monkeypatch.setattr(deploy.channel, "NODE_POLL", 0.0)
+    monkeypatch.setattr(deploy.channel, "REPLY_POLL", 0.001)
     return deploy
 
 
 def channel(deploy: SimpleNamespace, grid: Grid, wait: float = 5.0) -> Any:
-    return deploy.channel.FlowerChannel(grid, wait, make=lambda content, node, ttl: (content["party"], node, ttl))
+    return deploy.channel.FlowerChannel(
+        grid, wait, make_message=lambda content, node, ttl: (content["party"], node, ttl)
+    )
 
 
 def test_the_same_bytes_to_all_at_once(quick: SimpleNamespace) -> None:
@@ -204,7 +216,7 @@ def test_a_message_that_the_server_does_not_take(
     grid = Grid(north="1", west="1")
     monkeypatch.setattr(grid, "push_messages", lambda messages: taken)
     with pytest.raises(
-        quick.PartyLost, match=f"'{'west' if taken else 'north'}': .* did not take the message of 1 bytes"
+        quick.PartyLost, match=f"'{'west' if taken else 'north'}': .* did not accept the message of 1 bytes"
     ):
         channel(quick, grid).ask(b"?", ["north", "west"])
 
@@ -245,11 +257,11 @@ def test_two_keys_under_one_name_are_refused(quick: SimpleNamespace, monkeypatch
 def test_a_site_refuses_what_is_not_for_it(deploy: SimpleNamespace, records: dict[str, Any], words: str) -> None:
     from flwr.app import ConfigRecord
 
-    from fedpact.deploy import flower_party
+    from fedpact.deploy.flower import site_process
 
     content = {name: ConfigRecord(record) for name, record in records.items()}
-    with pytest.raises(flower_party.Refused, match=words):
-        flower_party._asked("west", SimpleNamespace(content=SimpleNamespace(config_records=content)))
+    with pytest.raises(site_process.MessageRejected, match=words):
+        site_process._message_bytes("west", SimpleNamespace(content=SimpleNamespace(config_records=content)))
 
 
 def test_what_a_kit_holds(kit: pathlib.Path) -> None:
@@ -298,15 +310,15 @@ def test_the_servers_certificate_is_signed_for_its_name(deploy: SimpleNamespace,
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"parties": []}, ValueError, "each once"),
-        ({"parties": ["a", "a"]}, ValueError, "each once"),
+        ({"parties": []}, ValueError, "each only once"),
+        ({"parties": ["a", "a"]}, ValueError, "each only once"),
         ({"parties": ["server"]}, ValueError, "'server'"),
         ({"parties": ["a b"]}, ValueError, "letters, digits"),
         ({"parties": ["$(rm)"]}, ValueError, "letters, digits"),
         ({"port": 0}, ValueError, "between 1 and 65535"),
-        ({"wait": 0.0}, ValueError, "wait must be > 0"),
-        ({"server": "x; rm -rf /"}, ValueError, "name or address"),
-        ({"pact": "nowhere.py"}, FileNotFoundError, r"there is no pact nowhere\.py"),
+        ({"wait": 0.0}, ValueError, r"wait=0\.0: must be > 0"),
+        ({"server": "x; rm -rf /"}, ValueError, "host name or IPv4 address"),
+        ({"pact": pathlib.Path("nowhere.py")}, FileNotFoundError, r"pact file nowhere\.py does not exist"),
     ],
 )
 def test_a_kit_is_refused_in_words(
@@ -325,8 +337,8 @@ def test_a_kit_is_not_overwritten(deploy: SimpleNamespace, kit: pathlib.Path) ->
 def test_without_flower_the_way_out_is_named(
     deploy: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
-    monkeypatch.setattr(deploy.channel, "find_spec", lambda name: None)
+    monkeypatch.setattr(deploy.package, "find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match=r'pip install "fedpact\[flower\]"'):
         deploy.kit.write_kit(STAND_INS / "plays.py", ["a"], tmp_path / "kit")
     with pytest.raises(ModuleNotFoundError, match="pip install"):
-        deploy.channel.server_app()
+        deploy.server_app.server_app()

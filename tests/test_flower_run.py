@@ -1,6 +1,6 @@
 """Program 7 of the front door on Flower, for real: the same file, the same answer as in this process.
 
-An exchange takes four seconds there, so one method has to do; all are run on FLARE (test_flare.py), over the same two ends.
+An exchange takes four seconds there, so one method has to do; all are run on FLARE (test_flare.py), with the same two sides.
 """
 
 import json
@@ -13,9 +13,9 @@ import pytest
 
 pytest.importorskip("flwr", reason='Flower is not installed: pip install "fedpact[flower]"')
 
-from fedpact.deploy.flower_kit import write_kit
-from fedpact.deploy.flower_poc import Loopback
-from fedpact.deploy.here import free_port
+from fedpact.deploy.flower.kit import write_kit
+from fedpact.deploy.flower.local_run import LocalFederation
+from fedpact.deploy.this_machine import free_port
 from fedpact.precision import cache_folder
 from fedpact.run.pact import Pact
 
@@ -28,13 +28,14 @@ def test_the_front_door_gives_what_it_gives_in_this_process(tmp_path: pathlib.Pa
     file = pacts.written(tmp_path, "front door")
     stated = Pact(file)
     local = stated.run(stated.tables())
-    kit = write_kit(file, stated.parties, tmp_path / "kit", server="127.0.0.1", port=free_port())
-    with Loopback(kit, ENVIRONMENT) as here:
-        assert "fedpact: finished" in here.run(limit=400)
+    kit = tmp_path / "kit"
+    write_kit(file, stated.parties, kit, server="127.0.0.1", port=free_port())
+    with LocalFederation(kit, ENVIRONMENT) as federation:
+        assert "fedpact: finished" in federation.run(limit=400)
     state = kit / "server" / "state"
-    told = json.loads((state / "run.json").read_text())
-    assert (told["status"], told["rounds"]) == (local.status, local.rounds)
-    assert told["objective"] == pytest.approx(local.objective, abs=1e-10)
+    record = json.loads((state / "run.json").read_text())
+    assert (record["status"], record["rounds"]) == (local.status, local.rounds)
+    assert record["objective"] == pytest.approx(local.objective, abs=1e-10)
     folders = {party: kit / party / "state" for party in stated.parties}
     assert all(list(folder.glob("*/own.npz")) for folder in folders.values()), "what is a party's own is with the party"
     assert not list(state.rglob("*own*"))

@@ -93,7 +93,7 @@ class Scaled(eqx.Module):
     bend: Callable[[jax.Array], jax.Array]
 
     def __call__(self, row: jax.Array) -> jax.Array:
-        return self.factor * self.bend(self.layer(row[self.order]))
+        return self.factor * self.nonsmooth(self.layer(row[self.order]))
 
 
 def scaled(key: jax.Array) -> Scaled:

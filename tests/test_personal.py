@@ -5,7 +5,7 @@ import functools
 import json
 import pathlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import cvxpy as cp
@@ -16,11 +16,13 @@ import pytest
 
 import fedpact as fp
 from fedpact.algorithms.parts.batches import folded_key, rows_of
-from fedpact.engines.local import LocalNetwork, Metered
-from fedpact.federation.binding import bind
+from fedpact.engines.local import LocalNetwork
 from fedpact.problem.fingerprint import digest
-from fedpact.protocol.algorithm import Goal
+from fedpact.protocol.algorithm import Begin, Goal, Method
+from fedpact.protocol.phases import Ask, ServerData, play
+from fedpact.protocol.sampling import chosen
 from fedpact.run import drivers
+from fedpact.settings import bind
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 D = 4
@@ -48,12 +50,10 @@ def stated(m: int, pull: Any = None, sets: Any = None, **more: Any) -> fp.Proble
 def multi_block(problem: fp.Problem, parties: fp.Parties, method: fp.PCFedAvg, rounds: int) -> np.ndarray:
     """Algorithm 1, line by line, on an array of copies [party i, block j]; the blocks that the server ends with."""
     bound = bind(problem, parties)
-    (own,) = bound.oracles
-    method = method.prepared(bound.setting)
-    assert isinstance(method.step, fp.Schedule)
-    assert isinstance(method.penalty, fp.Schedule)
-    m, gamma, rho = len(parties), float(method.step(jnp.ones(()))), float(method.penalty(jnp.ones(())))
-    pull = own.personal.pull
+    (own,) = bound.stacks
+    assert isinstance(method.step, float)
+    assert isinstance(method.penalty, float)
+    m, gamma, rho, pull = len(parties), method.step, method.penalty, own.personal.pull
 
     def gradient(alone: Any, at: jax.Array, key: jax.Array) -> jax.Array:
         batch = rows_of(alone, key, method.batch)
@@ -101,7 +101,7 @@ def test_small_messages_do_what_all_blocks_do(m: int, printed: bool) -> None:
 
 def test_corrected_and_printed_differ() -> None:
     """With equal pulls the printed line pulls nothing: parties without a set go where the mean loss is least."""
-    problem, parties = stated(3, pull=0.5, sets=[fp.l1_ball(0.2), fp.everywhere(), fp.everywhere()]), federation(3)
+    problem, parties = stated(3, pull=0.5, sets=[fp.l1_ball(0.2), fp.sets.everywhere(), fp.sets.everywhere()]), federation(3)
     exact = fp.solve(problem, parties, tolerance=1e-9).params
     far = {}
     for make in (fp.PCFedAvg, fp.PCFedAvg.as_printed):
@@ -118,12 +118,11 @@ def test_partial_participation_averages_over_those_asked() -> None:
     problem, parties = stated(m), federation(m)
     method = fp.PCFedAvg(step=0.02, local_steps=3, penalty=5.0, participation=asked / m)
     result = fp.solve(problem, parties, method, max_rounds=30, seed=0)
-    bound = bind(problem, parties)
-    (own,) = bound.oracles
+    (own,) = bind(problem, parties).stacks
     key, blocks = jax.random.key_data(jax.random.key(0)), np.zeros((m, D))
     for t in range(1, 31):
         now = folded_key(key, t)
-        who = [i for i in range(m) if bool(fp_chosen(now, i, m, asked))]
+        who = [i for i in range(m) if bool(chosen(now, jnp.asarray(i), m, asked))]
         assert len(who) == asked
         copies = []
         for i in who:
@@ -151,12 +150,6 @@ def slope(own: Any, w: jax.Array) -> jax.Array:
 @jax.jit
 def beyond(own: Any, x: jax.Array) -> jax.Array:
     return own.personal.outside(x)
-
-
-def fp_chosen(key: jax.Array, i: int, m: int, count: int) -> jax.Array:
-    from fedpact.protocol.sampling import chosen
-
-    return chosen(key, jnp.asarray(i), m, count)
 
 
 METHODS: dict[str, fp.Algorithm] = {
@@ -190,11 +183,12 @@ def test_a_set_never_leaves_its_party(name: str, tmp_path: pathlib.Path) -> None
     """No message down, no reply, and nothing of the server's changes with a set that does not bind; nor is it saved."""
     m = 3
     parties = federation(m)
-    first, second = ([fp.l2_ball(r) for r in radii] for radii in ((701.25, 802.5, 903.75), (1701.25, 1802.5, 1903.75)))
+    first, second = ([fp.sets.l2_ball(r) for r in radii] for radii in ((701.25, 802.5, 903.75), (1701.25, 1802.5, 1903.75)))
     seen: list[list[Any]] = []
     for sets in (first, second):
         bound = bind(stated(m, sets=sets), parties)
-        said = listened(METHODS[name].prepared(bound.setting), LocalNetwork.of(bound), bound.start)
+        method = METHODS[name].bind(bound.setting)
+        said = listened(method, LocalNetwork.of(bound), bound.server_data, bound.start)
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(said)]
         for radius in (701.25, 802.5, 903.75, 1701.25, 1802.5, 1903.75):
             assert not any(np.any(np.isclose(leaf, radius)) for leaf in leaves if leaf.dtype.kind == "f")
@@ -214,26 +208,28 @@ def test_a_set_never_leaves_its_party(name: str, tmp_path: pathlib.Path) -> None
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def listened(method: fp.Algorithm, net: LocalNetwork, start: jax.Array) -> Any:
+def listened(method: Method, network: LocalNetwork, own: ServerData, start: jax.Array) -> Any:
     """Everything that is said in three rounds, and the states after them."""
-    heard = Listening(net)
-    server, states = method.init(heard, start, Goal(jnp.asarray(1e-9), jnp.asarray(1e-9)), seed_of(0))
+    heard = Listening(network)
+    begin = Begin(start, Goal(jnp.asarray(1e-9), jnp.asarray(1e-9)), seed_of(0))
+    server, states, _ = play(method.opening, own, heard, begin, None)
     for _ in range(3):
-        server, states, _ = method.round(server, states, heard)
+        carry, states, _ = play(method.round, own, heard, server, states)
+        server, _ = method.finish(own, carry)
     return heard.heard, server, states
 
 
-class Listening(Metered):
+class Listening:
     """A network that keeps what was said."""
 
-    def __init__(self, net: Any):
-        super().__init__(net)
+    def __init__(self, network: LocalNetwork):
+        self.network = network
         self.heard: list[Any] = []
 
-    def exchange(self, step: Any, parties: Any, message: Any) -> Any:
-        reply, states = super().exchange(step, parties, message)
-        self.heard.append((message, reply))
-        return reply, states
+    def exchange(self, asks: Sequence[Ask], states: Any) -> Any:
+        replies, states = self.network.exchange(asks, states)
+        self.heard.append(([ask.message for ask in asks], replies))
+        return replies, states
 
 
 def seed_of(number: int) -> jax.Array:
@@ -241,7 +237,7 @@ def seed_of(number: int) -> jax.Array:
 
 
 def test_the_words_of_a_problem_do_not_tell_its_sets() -> None:
-    problem = stated(2, sets=[fp.l1_ball(701.25), fp.l2_ball(802.5)], pull=[0.125, 0.375])
+    problem = stated(2, sets=[fp.l1_ball(701.25), fp.sets.l2_ball(802.5)], pull=[0.125, 0.375])
     assert "own set" in str(problem)
     assert not any(number in str(problem) for number in ("701", "802", "125", "375"))
 
@@ -286,17 +282,17 @@ def region(kind: str, place: int) -> Any:
 
     return {
         "l1": fp.l1_ball(radius),
-        "l2": fp.l2_ball(radius),
-        "linf": fp.linf_ball(radius),
-        "box": fp.box_set(low, low + radius),
-        "nonnegative": fp.nonnegative(),
-        "simplex": fp.simplex(radius),
-        "affine": fp.affine([np.ones(D), np.arange(D)], [radius, 0.5]),
-        "halfspace": fp.halfspace(np.arange(1.0, D + 1), radius),
-        "nonnegative l1": fp.l1_ball(radius) & fp.nonnegative(),
-        "nonnegative l2": fp.nonnegative() & fp.l2_ball(radius),
-        "everywhere": fp.everywhere(),
-        "function": fp.projection(near_one),
+        "l2": fp.sets.l2_ball(radius),
+        "linf": fp.sets.linf_ball(radius),
+        "box": fp.sets.box(low, low + radius),
+        "nonnegative": fp.sets.nonnegative(),
+        "simplex": fp.sets.simplex(radius),
+        "affine": fp.sets.affine([np.ones(D), np.arange(D)], [radius, 0.5]),
+        "halfspace": fp.sets.halfspace(np.arange(1.0, D + 1), radius),
+        "nonnegative l1": fp.l1_ball(radius) & fp.sets.nonnegative(),
+        "nonnegative l2": fp.sets.nonnegative() & fp.sets.l2_ball(radius),
+        "everywhere": fp.sets.everywhere(),
+        "function": fp.sets.projection(near_one),
     }[kind]
 
 
@@ -363,7 +359,7 @@ def test_parameters_by_name() -> None:
         fp.mean(fp.logistic_loss(fp.linear(bias=True))),
         regularizer=fp.l2(1e-2),
         personal=fp.Personal(
-            [fp.l1_ball(0.05, on="w"), fp.l1_ball(0.05, on="w") & fp.linf_ball(0.01, on="b")], pull=0.1
+            [fp.l1_ball(0.05, on="w"), fp.l1_ball(0.05, on="w") & fp.sets.linf_ball(0.01, on="b")], pull=0.1
         ),
     )
     result = fp.solve(problem, fp.split_rows(table, 2), tolerance=1e-7)
@@ -379,7 +375,7 @@ def test_parameters_by_name() -> None:
 
 def test_one_party_alone_is_the_plain_problem_in_its_set() -> None:
     table = federation(1)["party 1"]
-    problem = stated(1, sets=[fp.l2_ball(0.7)])
+    problem = stated(1, sets=[fp.sets.l2_ball(0.7)])
     exact = fp.solve(problem, fp.split_rows([table]), tolerance=1e-9)
     w = cp.Variable(D)
     as_far_as_it_goes(cp.Problem(cp.Minimize(cp.sum_squares(table["x"] @ w - table["y"])), [cp.norm2(w) <= 0.7]))
@@ -522,7 +518,7 @@ def test_sets_of_several_kinds_and_sizes_keep_to_their_parties() -> None:
     sizes = (10, 80, 79)
     parties = fp.Parties({f"p{i}": federation(1, rows, seed=i)["party 1"] for i, rows in enumerate(sizes)})
     radii, order = {"p0": 0.3, "p1": 0.6, "p2": 0.9}, {"p0": 1, "p1": 1, "p2": 2}
-    sets = {name: (fp.l1_ball if order[name] == 1 else fp.l2_ball)(r) for name, r in reversed(radii.items())}
+    sets = {name: (fp.l1_ball if order[name] == 1 else fp.sets.l2_ball)(r) for name, r in reversed(radii.items())}
     personal = fp.Personal(sets=sets, pull={name: 0.1 + r for name, r in reversed(radii.items())})
     problem = fp.minimize(fp.mean(fp.squared_loss(fp.linear())), personal=personal)
     assert [len(bucket) for bucket in bind(problem, parties).order] == [1, 1, 1]
@@ -607,11 +603,11 @@ def test_bad_personal_problems_are_told() -> None:
         (lambda: solved(ball, [0.1, float("nan"), 0.1]), "number 2 is nan"),
         (lambda: solved(ball, True), "pull σ"),
         (lambda: solved(ball, subject_to=[loss <= 1.0]), "beside personal="),
-        (lambda: solved(ball, regularizer=fp.l1(0.1)), "fp.box_set, fp.l1_ball"),
+        (lambda: solved(ball, regularizer=fp.l1(0.1)), "fp.sets.box, fp.l1_ball"),
         (lambda: solved(fp.l1_ball(1.0, on="v")), "the set of party 'party 1': .* is on 'v', but the parameters are w"),
-        (lambda: solved(fp.affine(np.ones((1, 7)), [1.0])), "a matrix of 7 columns, but it is on 4 parameters"),
-        (lambda: solved(fp.box_set(np.zeros(3), 1.0)), "bounds of 3 entries, but it is on 4 parameters"),
-        (lambda: solved(fp.halfspace(np.ones(3), 1.0)), "a normal of 3 entries"),
+        (lambda: solved(fp.sets.affine(np.ones((1, 7)), [1.0])), "a matrix of 7 columns, but it is on 4 parameters"),
+        (lambda: solved(fp.sets.box(np.zeros(3), 1.0)), "bounds of 3 entries, but it is on 4 parameters"),
+        (lambda: solved(fp.sets.halfspace(np.ones(3), 1.0)), "a normal of 3 entries"),
         (lambda: fp.minimize(loss, personal=[ball]), "personal= takes fp.Personal"),
         (lambda: fp.minimize(loss.at_server(), personal=fp.Personal(ball, 0.1)), "not .at_server"),
     ):
@@ -624,7 +620,8 @@ def test_bad_methods_for_personal_problems_are_told() -> None:
     plain = fp.minimize(fp.mean(fp.squared_loss(fp.linear())))
     for method in (fp.InteriorPoint(), fp.ProxAL(), fp.SSCA(batch=5), fp.FedSGD(batch=5, step=0.1), fp.CentralProxAL()):
         with pytest.raises(
-            ValueError, match=r"knows no personal sets; solve with fp\.PersonalProjected\(\) or fp\.PCFedAvg"
+            ValueError,
+            match=r"is for parties who hold .*; with personal sets use fp\.PersonalProjected\(\) or fp\.PCFedAvg",
         ):
             fp.solve(stated(3), parties, method)
     for method in (fp.PersonalProjected(), METHODS["PCFedAvg"]):
@@ -664,9 +661,11 @@ def test_bad_options_are_told(make: Callable[[], Any], words: str) -> None:
 def test_drivers_keep_own_models_apart() -> None:
     """The exchange that asks for what parties keep sends nothing back."""
     bound = bind(stated(2), federation(2))
-    method = METHODS["PCFedAvg"].prepared(bound.setting)
-    net = LocalNetwork.of(bound)
-    server, parties = drivers.begin(method, net, bound.start, Goal(jnp.asarray(1e-4), jnp.asarray(1e-4)), 0)
-    _, kept = drivers.conclude(method, net, server, parties)
-    (models,) = kept
-    assert models.point.shape == models.block.shape == (2, D)
+    method, network, own = METHODS["PCFedAvg"].bind(bound.setting), LocalNetwork.of(bound), bound.server_data
+    goal = Goal(jnp.asarray(1e-4), jnp.asarray(1e-4))
+    server, states = drivers.begin(method, network, own, bound.start, goal, 0)
+    listening = Listening(network)
+    _, (models,), _ = play(bound.conclusion(method), own, listening, server, states)
+    ((_, replies),) = listening.heard
+    assert jax.tree.leaves(replies) == []
+    assert models.point.shape == models.unprojected.shape == (2, D)

@@ -34,25 +34,25 @@ def above(w: jax.Array) -> jax.Array:
 
 SETS: dict[str, tuple[Any, Any]] = {  # each with how far a point is outside, by its definition
     "l1": (fp.l1_ball(2.0), lambda x: np.abs(x).sum() - 2.0),
-    "l2": (fp.l2_ball(2.0), lambda x: np.linalg.norm(x) - 2.0),
-    "linf": (fp.linf_ball(2.0), lambda x: np.abs(x).max() - 2.0),
-    "box": (fp.box_set(np.arange(SIZE) - 3.0, np.arange(SIZE) * 1.0), lambda x: outside_box(x)),
-    "nonnegative": (fp.nonnegative(), lambda x: -x.min()),
-    "simplex": (fp.simplex(2.0), lambda x: max(-x.min(), abs(x.sum() - 2.0))),
-    "affine": (fp.affine(MATRIX, [1.0, 2.0]), lambda x: np.abs(MATRIX @ x - [1.0, 2.0]).max()),
-    "halfspace": (fp.halfspace(NORMAL, 1.0), lambda x: NORMAL @ x - 1.0),
-    "nonnegative l1": (fp.l1_ball(2.0) & fp.nonnegative(), lambda x: max(-x.min(), x.sum() - 2.0)),
-    "nonnegative l2": (fp.nonnegative() & fp.l2_ball(2.0), lambda x: max(-x.min(), np.linalg.norm(x) - 2.0)),
-    "two boxes": (fp.linf_ball(2.0) & fp.nonnegative(), lambda x: max(-x.min(), x.max() - 2.0)),
+    "l2": (fp.sets.l2_ball(2.0), lambda x: np.linalg.norm(x) - 2.0),
+    "linf": (fp.sets.linf_ball(2.0), lambda x: np.abs(x).max() - 2.0),
+    "box": (fp.sets.box(np.arange(SIZE) - 3.0, np.arange(SIZE) * 1.0), lambda x: outside_box(x)),
+    "nonnegative": (fp.sets.nonnegative(), lambda x: -x.min()),
+    "simplex": (fp.sets.simplex(2.0), lambda x: max(-x.min(), abs(x.sum() - 2.0))),
+    "affine": (fp.sets.affine(MATRIX, [1.0, 2.0]), lambda x: np.abs(MATRIX @ x - [1.0, 2.0]).max()),
+    "halfspace": (fp.sets.halfspace(NORMAL, 1.0), lambda x: NORMAL @ x - 1.0),
+    "nonnegative l1": (fp.l1_ball(2.0) & fp.sets.nonnegative(), lambda x: max(-x.min(), x.sum() - 2.0)),
+    "nonnegative l2": (fp.sets.nonnegative() & fp.sets.l2_ball(2.0), lambda x: max(-x.min(), np.linalg.norm(x) - 2.0)),
+    "two boxes": (fp.sets.linf_ball(2.0) & fp.sets.nonnegative(), lambda x: max(-x.min(), x.max() - 2.0)),
     "on w": (fp.l1_ball(2.0, on="w"), lambda x: np.abs(x[2:]).sum() - 2.0),
     "w and b": (
-        fp.l1_ball(2.0, on="w") & fp.nonnegative(on="b"),
+        fp.l1_ball(2.0, on="w") & fp.sets.nonnegative(on="b"),
         lambda x: max(np.abs(x[2:]).sum() - 2.0, -x[:2].min()),
     ),
-    "both by name": (fp.l2_ball(2.0, on=["w", "b"]), lambda x: np.linalg.norm(x) - 2.0),
-    "everywhere": (fp.everywhere(), lambda x: 0.0),
-    "function": (fp.projection(soft), lambda x: np.linalg.norm(x - 1.0) - 2.0),
-    "function on w": (fp.projection(above, on="w"), lambda x: 0.25 - x[2:].min()),
+    "both by name": (fp.sets.l2_ball(2.0, on=["w", "b"]), lambda x: np.linalg.norm(x) - 2.0),
+    "everywhere": (fp.sets.everywhere(), lambda x: 0.0),
+    "function": (fp.sets.projection(soft), lambda x: np.linalg.norm(x - 1.0) - 2.0),
+    "function on w": (fp.sets.projection(above, on="w"), lambda x: 0.25 - x[2:].min()),
 }
 
 
@@ -89,7 +89,7 @@ def test_thresholds_are_those_of_a_sort(size: int) -> None:
         x = scale * rng.normal(size=size)
         x[: size // 3] = scale  # ties
         ball = np.asarray(on_flat(fp.l1_ball(radius), x).project(jnp.asarray(x)))
-        simplex = np.asarray(on_flat(fp.simplex(radius), x).project(jnp.asarray(x)))
+        simplex = np.asarray(on_flat(fp.sets.simplex(radius), x).project(jnp.asarray(x)))
         with jax.numpy_dtype_promotion("standard"):  # optax divides by whole numbers
             by_sort = optax.projections.projection_l1_ball(jnp.asarray(x), radius)
             simplex_by_sort = optax.projections.projection_simplex(jnp.asarray(x), radius)
@@ -112,24 +112,24 @@ def test_what_is_not_a_number_stays_so() -> None:
     ("make", "words"),
     [
         (lambda: fp.l1_ball(-1.0), r"fp.l1_ball\(-1.0\): the radius must be a finite number > 0"),
-        (lambda: fp.l2_ball(0.0), "the radius"),
-        (lambda: fp.linf_ball(math.nan), "the radius"),
+        (lambda: fp.sets.l2_ball(0.0), "the radius"),
+        (lambda: fp.sets.linf_ball(math.nan), "the radius"),
         (lambda: fp.l1_ball("wide"), "the radius"),
         (lambda: fp.l1_ball(True), "the radius"),
-        (lambda: fp.simplex(-1.0), "the total"),
-        (lambda: fp.box_set(1.0, 0.0), "no lower bound above"),
-        (lambda: fp.box_set("low"), "numbers or arrays"),
-        (lambda: fp.affine(np.ones((2, 3)), [1.0]), "do not go together"),
-        (lambda: fp.affine([[1.0, 1.0], [1.0, 1.0]], [1.0, 2.0]), "contradict each other"),
-        (lambda: fp.affine("a", 1.0), "arrays of numbers"),
-        (lambda: fp.halfspace([0.0, 0.0], 1.0), "not all 0"),
-        (lambda: fp.projection(7), "takes a function"),
+        (lambda: fp.sets.simplex(-1.0), "the total"),
+        (lambda: fp.sets.box(1.0, 0.0), "no lower bound above"),
+        (lambda: fp.sets.box("low"), "numbers or arrays"),
+        (lambda: fp.sets.affine(np.ones((2, 3)), [1.0]), "do not go together"),
+        (lambda: fp.sets.affine([[1.0, 1.0], [1.0, 1.0]], [1.0, 2.0]), "contradict each other"),
+        (lambda: fp.sets.affine("a", 1.0), "arrays of numbers"),
+        (lambda: fp.sets.halfspace([0.0, 0.0], 1.0), "not all 0"),
+        (lambda: fp.sets.projection(7), "takes a function"),
         (lambda: fp.l1_ball(1.0, on=7), "names of parameters"),
-        (lambda: fp.l1_ball(1.0) & fp.l2_ball(1.0), "not known in closed form"),
-        (lambda: fp.l1_ball(1.0) & fp.nonnegative(on="w"), "not known in closed form"),
-        (lambda: fp.linf_ball(1.0) & fp.box_set(2.0, 3.0), "no point in common"),
+        (lambda: fp.l1_ball(1.0) & fp.sets.l2_ball(1.0), "not known in closed form"),
+        (lambda: fp.l1_ball(1.0) & fp.sets.nonnegative(on="w"), "not known in closed form"),
+        (lambda: fp.sets.linf_ball(1.0) & fp.sets.box(2.0, 3.0), "no point in common"),
         (lambda: fp.l1_ball(1.0) & 3, "another one"),
-        (lambda: fp.affine([[1.0, 0.0]], [1.0]) & fp.affine([[1.0]], [1.0]), "different numbers of parameters"),
+        (lambda: fp.sets.affine([[1.0, 0.0]], [1.0]) & fp.sets.affine([[1.0]], [1.0]), "different numbers of parameters"),
     ],
 )
 def test_bad_sets_are_told(make: Any, words: str) -> None:
@@ -155,4 +155,4 @@ def test_bad_sets_are_told(make: Any, words: str) -> None:
 )
 def test_bad_projections_are_told(function: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        on_flat(fp.projection(function), PARAMS)
+        on_flat(fp.sets.projection(function), PARAMS)

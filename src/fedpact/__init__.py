@@ -2,6 +2,8 @@
 
 from fedpact import datasets as datasets
 from fedpact import postprocess as postprocess
+from fedpact import protocol as protocol
+from fedpact import sets as sets
 from fedpact.__about__ import VERSION as __version__
 from fedpact.algorithms.averaging.fed_avg import FedAvg
 from fedpact.algorithms.averaging.fed_prox import FedProx
@@ -29,26 +31,13 @@ from fedpact.federation.rows import Parties, split_rows
 from fedpact.federation.table import Table
 from fedpact.privacy.residuals import EncryptedResiduals
 from fedpact.problem.columns import col
-from fedpact.problem.constraints import Constraint
-from fedpact.problem.expressions import Expression, largest, mean, value
+from fedpact.problem.expressions import Constraint, Expression, largest, mean, value
 from fedpact.problem.fairness import demographic_parity_gap, equal_opportunity_gap, equalized_odds_gap
 from fedpact.problem.losses import logistic_loss, loss, positive_rate, smoothed_hinge_loss, softmax_loss, squared_loss
 from fedpact.problem.models import Model, equinox_model, linear, mlp, model, squared_norm
 from fedpact.problem.personal import Personal
 from fedpact.problem.regularizers import box, group, l1, l2
-from fedpact.problem.sets import (
-    ConvexSet,
-    affine,
-    box_set,
-    everywhere,
-    halfspace,
-    l1_ball,
-    l2_ball,
-    linf_ball,
-    nonnegative,
-    projection,
-    simplex,
-)
+from fedpact.problem.sets import l1_ball
 from fedpact.problem.split import chain, split_model
 from fedpact.problem.statement import Problem, minimize
 from fedpact.protocol.algorithm import Algorithm
@@ -72,7 +61,6 @@ __all__ = [
     "ColumnParties",
     "Constraint",
     "ConstraintReport",
-    "ConvexSet",
     "Decay",
     "EncryptedResiduals",
     "Explanation",
@@ -103,10 +91,8 @@ __all__ = [
     "Table",
     "Verification",
     "__version__",
-    "affine",
     "audit",
     "box",
-    "box_set",
     "chain",
     "col",
     "datasets",
@@ -114,28 +100,23 @@ __all__ = [
     "equal_opportunity_gap",
     "equalized_odds_gap",
     "equinox_model",
-    "everywhere",
     "explain",
     "group",
-    "halfspace",
     "l1",
     "l1_ball",
     "l2",
-    "l2_ball",
     "largest",
     "linear",
-    "linf_ball",
     "logistic_loss",
     "loss",
     "mean",
     "minimize",
     "mlp",
     "model",
-    "nonnegative",
     "positive_rate",
     "postprocess",
-    "projection",
-    "simplex",
+    "protocol",
+    "sets",
     "smoothed_hinge_loss",
     "softmax_loss",
     "solve",

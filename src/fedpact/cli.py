@@ -2,9 +2,11 @@
 
 import os
 import pathlib
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+
+from fedpact.deploy.engine import DEFAULT_WAIT, ENGINES, find_engine
 
 NAMES = "Names of the parties, of a pact that has none: north,south (default: those of the pact)."
 
@@ -208,9 +210,13 @@ def wire(
     Console().print(table)
 
 
-@app.command()
+@app.command(
+    epilog="Engines: "
+    + "; ".join(f"{name}: {known.description}" for name, known in ENGINES.items())
+    + "; see docs/engines.md."
+)
 def deploy(
-    engine: Annotated[str, typer.Argument(help="flare (many rounds) or flower (few rounds); see docs/deploy.md.")],
+    engine: Annotated[str, typer.Argument(help=f"One of {', '.join(ENGINES)}.")],
     pact: Annotated[
         pathlib.Path, typer.Argument(help="The pact: a Python file with problem, parties and load(party).")
     ],
@@ -220,9 +226,14 @@ def deploy(
     parties: Annotated[str | None, typer.Option(help=NAMES)] = None,
     server: Annotated[str, typer.Option(help="The server's host name, as the sites reach it.")] = "localhost",
     port: Annotated[
-        int | None, typer.Option(help="The server's port (default: 8002 for flare, 9092 for flower).")
+        int | None,
+        typer.Option(
+            help="The server's port (default: "
+            + ", ".join(f"{known.default_port} for {name}" for name, known in ENGINES.items())
+            + ")."
+        ),
     ] = None,
-    wait: Annotated[float, typer.Option(help="Seconds that a party has for one answer.")] = 600.0,
+    wait: Annotated[float, typer.Option(help="Seconds that a party has for one reply.")] = DEFAULT_WAIT,
     poc: Annotated[bool, typer.Option(help="Try it: start everything on this machine, run, stop.")] = False,
 ) -> None:
     """Write what the server and every site need to run a pact on NVIDIA FLARE or Flower: keys, certificates, settings, commands.
@@ -230,51 +241,30 @@ def deploy(
     The folder's README has the four commands. Every party gets its own subfolder with a copy of the pact, keeps its state there,
     and may put conditions into its policy.toml. With --poc server and sites run as processes of this machine instead.
     """
+    from rich.console import Console
+
     from fedpact.run.pact import Pact
 
     try:
-        if engine not in ("flare", "flower"):
-            raise ValueError(f"{engine!r} is no engine; there are flare and flower")
-        stated = Pact(pact, _names(parties))
-        with stated.with_parties() as file:
+        chosen = find_engine(engine)
+        agreement = Pact(pact, _names(parties))
+        with agreement.with_parties() as file:
             if poc:
-                typer.echo(_tried(engine, file, stated.parties, out, wait))
-                return
-            where: Any = {} if port is None else {"port": port}
-            if engine == "flare":
-                from fedpact.deploy.flare_kit import write_kit as flare_kit
-
-                readme = flare_kit(file, stated.parties, out, host=server, timeout=wait, **where)
+                names = ", ".join(agreement.parties)
+                status = f"{engine}: starting the server and {names}, running the pact; the logs are in {out}"
+                with Console(stderr=True).status(status):
+                    message = chosen.try_here(file, agreement.parties, out, wait=wait)
             else:
-                from fedpact.deploy.flower_kit import write_kit as flower_kit
-
-                readme = flower_kit(file, stated.parties, out, server=server, wait=wait, **where) / "README.md"
+                readme = chosen.write_kit(file, agreement.parties, out, server=server, port=port, wait=wait)
+                message = f"The commands for the server and the sites are in {readme}"
     except (ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
         typer.echo(f"fedpact: {error}", err=True)
         raise typer.Exit(1) from None
-    typer.echo(f"The commands for the server and the sites are in {readme}")
+    typer.echo(message)
 
 
 def _names(parties: str | None) -> list[str] | None:
     return None if parties is None else [name.strip() for name in parties.split(",") if name.strip()]
-
-
-def _tried(engine: str, pact: pathlib.Path, parties: tuple[str, ...], out: pathlib.Path, wait: float) -> str:
-    """Run a pact on an engine on this machine; how it ended, in words."""
-    from rich.console import Console
-
-    words = f"{engine}: the server, {', '.join(parties)} are started, run and stopped; their logs are in {out}"
-    with Console(stderr=True).status(words):
-        if engine == "flower":
-            from fedpact.deploy.flower_poc import try_here as on_flower
-
-            return f"The result is in {on_flower(pact, parties, out, wait=wait)}"
-        from fedpact.deploy.flare_poc import try_here as on_flare
-
-        ended = on_flare(pact, parties, out, timeout=wait)
-    if not ended.finished:
-        raise RuntimeError(str(ended))
-    return str(ended)
 
 
 @app.command()

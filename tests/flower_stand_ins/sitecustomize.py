@@ -1,6 +1,6 @@
-"""Python reads this first in every process that a test of Flower starts: stand-ins for the two ends of a run.
+"""Python imports this first in every process that a test of Flower starts: stand-ins for the server's loop and the sites.
 
-The tests look at how messages are carried, so a party here answers with who it is, and a server does what the pact's `play` says.
+The tests check the transport of messages, so a party here answers with who it is, and a server does what the pact's `play` says.
 """
 
 import os

@@ -1,30 +1,34 @@
 """`fedpact wire pact.py`: every message of a run before it is run, by what it holds, its bytes and who gets it."""
 
 import dataclasses
+import math
 
-from fedpact.deploy.tracing import traced
-from fedpact.engines.exchanges import Exchange
-from fedpact.engines.local import LocalNetwork
-from fedpact.engines.remote import Link, Nobody, RemoteNetwork
-from fedpact.engines.serialization import Layout
-from fedpact.federation.blocks import bind_any
+import numpy as np
+
+from fedpact.engines.exchanges import Exchange, ExchangePlan
+from fedpact.engines.serialization import Layout, Leaf
 from fedpact.precision import in_double
 from fedpact.run.pact import Pact
-from fedpact.run.selection import title
 
-PHASES = {
+PARTS = {
     "begin": "once, before the first round",
     "round": "in a round",
     "end": "once, for what parties keep of the answer",
     "certificate": "when convergence is checked, and at the end",
 }
-TITLES = ("when", "step", "asks", "bytes down", "down", "bytes up", "up")
-COMBINED = {".sum": "added up", ".max": "the largest is taken", ".each": "told by each party"}
+TITLES = ("when", "what a party does", "asked", "bytes down", "the party gets", "bytes up", "the party sends")
+COMBINED = {
+    ".sum": "the server adds up",
+    ".max": "the server takes the largest of",
+    ".per_party": "the server keeps apart by party",
+}
+UNITS = {"f": "number", "i": "integer", "u": "integer", "b": "yes/no"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Wire:
-    """The messages of a pact's runs, of one party each."""
+class MessageList:
+    """The messages of a pact's runs, of one party each. The server receives every party's reply by itself, and combines them
+    then."""
 
     digest: str
     method: str
@@ -32,11 +36,11 @@ class Wire:
     exchanges: tuple[Exchange, ...]
 
     def rows(self) -> list[tuple[str, ...]]:
-        """When, step, to whom, bytes down, what goes down, bytes up, what comes back."""
+        """One row for each message, in the order of TITLES."""
         return [
             (
-                PHASES[e.phase],
-                e.name.rpartition(" ")[0],
+                PARTS[e.part],
+                _words(e.title),
                 "all parties" if e.among is None else f"{e.among} parties",
                 f"{e.message.size:,}",
                 _listed(e.message, {}),
@@ -48,28 +52,34 @@ class Wire:
 
 
 def _listed(layout: Layout, kinds: dict[str, str]) -> str:
-    """Names and shapes of what a message holds; of replies, by how the server combines them."""
-    told: dict[str, list[str]] = {}
+    """What a message holds, in words; of replies, by how the server combines them."""
+    parts: dict[str, list[str]] = {}
     for leaf in (leaf for leaf in layout.leaves if leaf.size):
         start = next((start for start in kinds if leaf.name.startswith(start)), "")
-        told.setdefault(kinds.get(start, ""), []).append(
-            f"{leaf.name.removeprefix(start).lstrip('.') or 'numbers'} {leaf}"
-        )
-    return (
-        "; ".join(f"{kind}: {', '.join(names)}" if kind else ", ".join(names) for kind, names in told.items())
-        or "nothing"
-    )
+        name = _words(leaf.name.removeprefix(start).lstrip(".")) or "values"
+        parts.setdefault(kinds.get(start, ""), []).append(f"{name} ({_amount(leaf)})")
+    texts = (f"{kind}: {', '.join(names)}" if kind else ", ".join(names) for kind, names in parts.items())
+    return "; ".join(texts) or "nothing"
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ").replace(".", ": ")
+
+
+def _amount(leaf: Leaf) -> str:
+    """How much it is: "31 numbers", "80 x 2 numbers", "115,712 bytes"."""
+    kind = np.dtype(leaf.dtype)
+    if kind == np.uint8:
+        return f"{leaf.size:,} bytes"
+    count, unit = math.prod(leaf.shape), UNITS[kind.kind]
+    size = " x ".join(map(str, leaf.shape)) or "1"
+    return f"{size} {unit}{'s' if count != 1 and unit != 'yes/no' else ''}"
 
 
 @in_double
-def wire(pact: Pact) -> Wire:
+def wire(pact: Pact) -> MessageList:
     """Trace a pact's method over its parties' tables, loaded in this process; nothing is solved."""
-    bound = bind_any(
-        pact.problem, pact.tables(), None if pact.columns else pact.server, start=pact.options.get("start"),
-        seed=pact.options.get("seed", 0), disclose=pact.discloses,
-    )  # fmt: skip
-    algorithm = pact.method(bound.setting)
-    active = tuple(name in pact.active for name in pact.parties)
-    net = RemoteNetwork(LocalNetwork.of(bound), Link(Nobody(), pact.parties, active, "", ""))
-    plan = traced(algorithm, net, bound)
-    return Wire(pact.digest, title(algorithm), pact.parties, tuple(plan.exchanges.values()))
+    bound = pact.bind()
+    algorithm = pact.options_for(bound.setting)
+    plan = ExchangePlan.of(algorithm.bind(bound.setting), bound)
+    return MessageList(pact.digest, algorithm.title(bound.setting), pact.parties, tuple(plan.exchanges.values()))

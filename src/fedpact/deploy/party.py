@@ -11,6 +11,7 @@ end     write what the party keeps of the answer: its block of parameters, its o
 import json
 import os
 import pathlib
+import platform
 import re
 import threading
 import traceback
@@ -20,28 +21,23 @@ from typing import Any
 import jax
 import numpy as np
 
+from fedpact import __about__
 from fedpact.deploy.policy import Policy
-from fedpact.deploy.tracing import VERSIONS, traced
-from fedpact.engines.exchanges import Exchange, Plan
-from fedpact.engines.local import LocalNetwork
-from fedpact.engines.remote import NOTHING, Link, Nobody, RemoteNetwork
+from fedpact.engines.exchanges import Exchange, ExchangePlan
+from fedpact.engines.remote import NOTHING
 from fedpact.engines.serialization import HEADER, Layout, Refused, is_finite, pack, unpack
-from fedpact.federation.described import (
-    Description,
-    OwnRows,
-    bind_columns_described,
-    bind_described,
-    describe_columns,
-    own_block,
-)
+from fedpact.federation.description import Description
 from fedpact.federation.table import Table
 from fedpact.precision import in_double, kept_programs
 from fedpact.run.checkpoint import named_leaves, npz, write
 from fedpact.run.fingerprint import digest, digest_of_data
 from fedpact.run.pact import Pact
 
+# What both ends need alike: a digest covers code, which differs between minor versions of Python.
+VERSIONS = {"fedpact": __about__.VERSION, "Python": ".".join(platform.python_version_tuple()[:2])}
 
-class Anew(Refused):
+
+class UnknownRun(Refused):
     """A message of a run of which this process knows nothing."""
 
 
@@ -84,7 +80,7 @@ class Site:
                 raise Refused(f"a message of the kind {words.get('kind')!r} is unknown here")
             with self._one_at_a_time, kept_programs():
                 return answers[words["kind"]](words, arrays)
-        except Anew as error:
+        except UnknownRun as error:
             return self._say(words, refused=str(error), anew=True)
         except Refused as error:
             return self._say(words, refused=str(error))
@@ -114,23 +110,15 @@ class Site:
         if not all(re.fullmatch("[0-9a-f]{16}", name) for name in names):
             raise Refused("the run has no proper name")
         self.policy.admit(self.pact.digest)
-        self.policy.admit_batch(getattr(self.pact.algorithm, "batch", None))
-        table = self.pact.table(self.party)
-        if self.pact.columns:
-            self.policy.admit_columns()
-            told = describe_columns(self.party, table, self.party in self.pact.active, self.pact.id)
-        else:
-            own = self.own_rows(table)
-            told = own.description
-            self.policy.admit_means(own.means(), told.counts)
+        if self.pact.algorithm is not None:
+            self.policy.admit_batch(self.pact.algorithm.rows_per_mean)
+        table, setting = self.pact.table(self.party), self.pact.setting
+        if setting.sends_row_outputs:
+            self.policy.admit_row_outputs()
+        description, means = setting.describe(self.pact.agreement, self.party, table)
+        self.policy.admit_means(means, description.counts)
         self.guest = names[0], names[1], table
-        return self._say(words, description=told.as_words())
-
-    def own_rows(self, table: Table) -> OwnRows:
-        options = self.pact.options
-        return OwnRows.of(
-            self.pact.problem, self.party, self.pact.parties, table, options.get("start"), options.get("seed", 0)
-        )
+        return self._say(words, description=description.as_words())
 
     def _meet(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
         del arrays
@@ -139,7 +127,7 @@ class Site:
             return self.run.met  # the message came twice
         if self.guest is None or self.guest[:2] != named:
             raise Refused("it has not greeted this run: the first message of a run is a hello")
-        everybody = tuple(Description.read(told) for told in words["descriptions"])
+        everybody = tuple(Description.read(each) for each in words["descriptions"])
         if len(everybody) != len(self.pact.parties):
             raise Refused(f"{len(everybody)} parties are described, and the pact has {len(self.pact.parties)}")
         run = _Run(self, *self.guest, everybody, words.get("server"))
@@ -184,7 +172,9 @@ class Site:
 
     def _same(self, words: dict[str, Any]) -> "_Run":
         if self.run is None or self.run.named != (words.get("run"), words.get("session")):
-            raise Anew("it knows nothing of this run: it was started anew, so resume the run, which greets it again")
+            raise UnknownRun(
+                "it knows nothing of this run: it was started anew, so resume the run, which greets it again"
+            )
         return self.run
 
 
@@ -197,25 +187,12 @@ class _Run:
         pact = site.pact
         self.site, self.name, self.named, self.table = site, name, (name, session), table
         self.met = b""  # what it said when it met the others
-        options = {"start": pact.options.get("start"), "seed": pact.options.get("seed", 0)}
-        if pact.columns:
-            labels = None
-            if site.party in pact.active:
-                labels = Table({c: table[c] for c in table.columns if c in everybody[self.place].labels})
-            bound: Any = bind_columns_described(
-                pact.problem, pact.parties, pact.active, everybody, {site.party: table}, labels, **options
-            )
-            self.own: Any = own_block(bound, site.party)
-        else:
-            theirs = None if server is None else Description.read(server)
-            bound = bind_described(pact.problem, pact.parties, everybody, theirs, disclose=pact.discloses, **options)
-            self.own = site.own_rows(table).oracle(everybody, pact.discloses)
+        described = None if server is None else Description.read(server)
+        bound, self.own = pact.setting.bind_at_party(pact.agreement, everybody, described, site.party, table)
         setting = bound.setting
-        active = setting.active or (False,) * len(pact.parties)
-        self.role = "active" if active[self.place] else "passive"
-        link = Link(Nobody(), pact.parties, active, name, session)
-        algorithm = pact.method(setting).deployed(self._is_enough)
-        self.plan: Plan = traced(algorithm, RemoteNetwork(LocalNetwork.of(bound), link), bound)
+        self.role = "active" if setting.active and setting.active[self.place] else "passive"
+        method = pact.options_for(setting).bind(setting).deployed(self._is_enough)
+        self.plan = ExchangePlan.of(method, bound)
         self.bucket = next(at for at, places in enumerate(bound.order) if self.place in places)
         self.states: dict[int, Any] = {NOTHING: None}
         self.made_by: dict[int, str] = {}
@@ -259,14 +236,12 @@ class _Run:
             self.steps[name] = jax.jit(exchange.step)
         before, self.number = self.states[self.version(words)], int(words["number"])
         state, reply = self.steps[name](self.own, before, exchange.message.as_tree(arrays))
-        found = {
-            leaf.name: np.asarray(x) for leaf, x in zip(exchange.reply.leaves, jax.tree.leaves(reply), strict=True)
-        }
-        exchange.reply.check(found, finite=False)
+        arrays = exchange.reply.by_name(reply)
+        exchange.reply.check(arrays, finite=False)
         number, oldest = self.number, int(words["oldest"][self.site.party])
         self.states = {v: s for v, s in self.states.items() if v == NOTHING or v >= oldest} | {number: state}
         self.made_by = {v: by for v, by in self.made_by.items() if v in self.states} | {number: name}
-        return found
+        return arrays
 
     # on the party's own disk
 
@@ -277,7 +252,7 @@ class _Run:
         self.asked[exchange.name] = self.asked.get(exchange.name, 0) + 1
         self.folder.mkdir(parents=True, exist_ok=True)
         write(self.folder / "asked.json", json.dumps(self.asked).encode())
-        self.site.policy.admit_exchange(self.asked[exchange.name], exchange.phase == "round")
+        self.site.policy.admit_exchange(self.asked[exchange.name], exchange.part == "round")
 
     def _counted(self) -> dict[str, int]:
         file = self.folder / "asked.json"
@@ -288,9 +263,9 @@ class _Run:
         self.states[called], self.made_by[called] = self.states[version], self.made_by[version]
         words = {"run": self.name, "made_by": self.made_by[version], "data": self._data()}
         arrays = {name: np.asarray(leaf) for name, leaf in named_leaves(self.states[version])}
-        told = np.frombuffer(json.dumps(words).encode(), np.uint8)
+        owner = np.frombuffer(json.dumps(words).encode(), np.uint8)
         self.folder.mkdir(parents=True, exist_ok=True)
-        write(self._file(called), npz({**{f"state{n}": a for n, a in arrays.items()}, "owner": told}))
+        write(self._file(called), npz({**{f"state{n}": a for n, a in arrays.items()}, "owner": owner}))
         for file in self.folder.glob("state-*.npz"):
             if _number(file) not in (called, kept):
                 file.unlink()

@@ -74,7 +74,7 @@ class Policy:
         if batch is not None and batch < self.min_rows:
             raise Refused(f"its policy demands {self.min_rows} rows behind a mean, and the method's batch has {batch}")
 
-    def admit_columns(self) -> None:
+    def admit_row_outputs(self) -> None:
         """Refuse to send an output for every row."""
         if self.min_rows > 1:
             raise Refused(

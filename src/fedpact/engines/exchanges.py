@@ -1,75 +1,99 @@
-"""Every exchange that a method may ask for, found by tracing it: what is sent, what each party computes, what comes back.
+"""Every exchange that a run may ask for, found by tracing it: what is sent, what each party computes, what comes back.
 
-Server and parties trace the same functions on the same shapes, so both have the same plan. A message names its exchange; the
+Server and parties trace the same phases on the same shapes, so both have the same plan. A message names its exchange; the
 step itself never travels.
 """
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
+from fedpact.engines.local import LocalNetwork
 from fedpact.engines.serialization import Layout
+from fedpact.protocol.algorithm import Begin, Goal, Method
 from fedpact.protocol.messages import Reply
-from fedpact.protocol.network import Role, Step
+from fedpact.protocol.phases import Ask, GradientStep, PartyStates, Phases, Role, ServerData, Step, play
+from fedpact.settings.base import Bound, Keep
 
 
 @dataclasses.dataclass(frozen=True)
 class Exchange:
     """One of them: `reply` is what one party sends, `combined` what the server makes of all replies.
 
-    phase: of a run, where it is first asked for. partial: a party may miss it. patient: parties may work on until those of the
-    exchanges at the same time have answered.
+    - `part`: of a run, where it is first asked for: "begin", "round", "end" or "certificate".
+    - `asked`: how many parties are.
+    - `state`: of all parties after the step, as they are stacked in one process.
+    - `optional`, `patient`: as of the phase.
     """
 
     name: str
-    phase: str
+    part: str
     step: Step
     among: Role | None
     asked: int
     message: Layout
     reply: Layout
     combined: Layout
-    state: Layout  # of all parties after the step, as they are stacked in one process
-    partial: bool = False
+    state: Layout
+    optional: bool = False
     patient: bool = False
 
+    @property
+    def title(self) -> str:
+        """What a party does, in words."""
+        return title(self.step).rpartition(".")[2]
 
-class Plan:
+
+class ExchangePlan:
     """Exchanges by name, in the order in which they are first met."""
 
     def __init__(self) -> None:
         self.exchanges: dict[str, Exchange] = {}
-        self.phase = ""
 
-    @contextlib.contextmanager
-    def during(self, phase: str) -> Iterator[None]:
-        """What is traced inside belongs to this part of a run."""
-        before, self.phase = self.phase, phase
-        try:
-            yield
-        finally:
-            self.phase = before
+    @classmethod
+    def of(cls, method: Method, bound: Bound) -> "ExchangePlan":
+        """All exchanges of a run, from the first one to the certificate; nothing is computed and nothing sent."""
+        plan, own = cls(), bound.server_data
 
-    def met(
-        self, step: Step, among: Role | None, asked: int, message: Any, reply: Reply, state: Any, **more: bool
-    ) -> Exchange:
+        def traced(part: str, phases: Phases, carry: Any, states: Any, finish: Callable[..., Any] | None = None) -> Any:
+            def played(own: ServerData, stacks: LocalNetwork, carry: Any, states: Any) -> Any:
+                network = _Recorder(plan, part, stacks, own)
+                carry, states, _ = play(phases, own, network, carry, states)
+                return carry if finish is None else finish(own, carry), states
+
+            return jax.eval_shape(played, own, LocalNetwork.of(bound), carry, states)
+
+        number: Any = jax.ShapeDtypeStruct((), bound.start.dtype)
+        key = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0)))
+        server, states = traced("begin", method.opening, Begin(bound.start, Goal(number, number), key), None)
+        (server, _), states = traced("round", method.round, server, states, method.finish)
+        answer, kept = traced("end", bound.conclusion(method), server, states)
+        traced("certificate", bound.measurement, answer, kept)
+        return plan
+
+    def record(self, part: str, ask: Ask, asked: int, reply: Reply, state: Any) -> None:
         """The exchange that is traced here. Traced again it has the same name, whatever the compiler did in between."""
-        down, combined = Layout.of(message), Layout.of(reply)
-        each = Reply(reply.sum, reply.max, _first(reply.each))
-        what = f"{among}{down.leaves}{down.tree}{combined.leaves}{combined.tree}"
-        name = f"{title(step)} {hashlib.sha256(what.encode()).hexdigest()[:8]}"
-        found = Exchange(
-            name, self.phase, step, among, asked, down, Layout.of(each), combined, Layout.of(state), **more
-        )
-        known = self.exchanges.setdefault(name, found)
-        if _code(known.step) != _code(step):
+        message, combined = Layout.of(ask.message), Layout.of(reply)
+        one = Reply(reply.sum, reply.max, jax.tree.map(_first, reply.per_party))
+        name = name_of(ask.step, ask.among, message)
+        new = Exchange(
+            name, part, ask.step, ask.among, asked, message, Layout.of(one), combined, Layout.of(state), ask.optional,
+            ask.patient,
+        )  # fmt: skip
+        known = self.exchanges.setdefault(name, new)
+        if _code(known.step) != _code(ask.step) or known.combined != combined:
             raise ValueError(
-                f"two steps of the method are called {title(step)!r} and look alike: give them names of their own"
+                f"two steps of the method are called {title(ask.step)!r} and look alike: give them names of their own"
             )
-        return known
+
+    def of_ask(self, ask: Ask) -> Exchange:
+        """The exchange that a method asks for now."""
+        return self.exchanges[name_of(ask.step, ask.among, Layout.of(ask.message))]
 
     def __getitem__(self, name: str) -> Exchange:
         return self.exchanges[name]
@@ -80,27 +104,52 @@ class Plan:
     @property
     def digest(self) -> str:
         """Equal where two ends mean the same by every message."""
-        told = [(e.name, e.among, e.message.leaves, e.reply.leaves) for e in self.exchanges.values()]
-        return hashlib.sha256(repr(sorted(told, key=lambda entry: entry[0])).encode()).hexdigest()[:16]
+        entries = [(e.name, e.among, e.message.leaves, e.reply.leaves) for e in self.exchanges.values()]
+        return hashlib.sha256(repr(sorted(entries, key=lambda entry: entry[0])).encode()).hexdigest()[:16]
 
 
-def title(step: Callable[..., Any]) -> str:
-    """A step's name as it is written: "ProxAL.step"."""
+class _Recorder:
+    """A network that records every exchange that is traced through it."""
+
+    def __init__(self, plan: ExchangePlan, part: str, stacks: LocalNetwork, own: ServerData) -> None:
+        self.plan, self.part, self.stacks, self.own = plan, part, stacks, own
+
+    def exchange(self, asks: Sequence[Ask], states: PartyStates) -> tuple[list[Reply], PartyStates]:
+        replies = []
+        for ask in asks:
+            ask = ask._replace(message=jax.tree.map(jnp.asarray, ask.message))
+            (reply,), states = self.stacks.exchange([ask], states)
+            self.plan.record(self.part, ask, self.own.count(ask.among), reply, states)
+            replies.append(reply)
+        return replies, states
+
+
+def name_of(step: Step, among: Role | None, message: Layout) -> str:
+    """An exchange's name: the step's, and a digest of who is asked and of what the message looks like."""
+    looks = f"{among}{message.leaves}{message.tree}"
+    return f"{title(step)} {hashlib.sha256(looks.encode()).hexdigest()[:8]}"
+
+
+def title(step: Any) -> str:
+    """A step's name as it is written: "ProxALMethod.step"."""
+    if isinstance(step, GradientStep):
+        return f"{title(step.functions)} and gradients"
+    if isinstance(step, Keep):
+        return "keep own part of the answer"
     if isinstance(step, functools.partial):
-        inner = [title(x) for x in step.args if callable(x) and hasattr(x, "__name__")]
-        return " of ".join([title(step.func), *inner])
+        return title(step.func)
     return getattr(step, "__qualname__", None) or getattr(step, "__name__", type(step).__name__)
 
 
 def _code(step: Any) -> Any:
     """What a step runs, whoever it is bound to."""
+    if isinstance(step, GradientStep):
+        return GradientStep, _code(step.functions)
     if isinstance(step, functools.partial):
-        return (_code(step.func), *(_code(x) for x in step.args if callable(x)))
+        return _code(step.func)
     return getattr(getattr(step, "__func__", step), "__code__", type(step))
 
 
-def _first(each: Any) -> Any:
-    """What one party tells, of what all told."""
-    import jax
-
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), each)
+def _first(leaf: Any) -> Any:
+    """What one party sends, of what all sent."""
+    return jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)

@@ -1,30 +1,23 @@
 """Parties elsewhere: a `Network` on whatever carries bytes to them and back.
 
-A round is compiled as it is for parties in this process; an exchange is a call out of the compiled program. A party's state
-stays with the party: the server holds the number of a version of it, and names that version when it asks for a step.
+What the server computes between two exchanges is compiled as it is for parties in this process. A party's state stays with the
+party: the server holds the number of a version of it, and names that version when it asks for a step.
 """
 
 import dataclasses
 import functools
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.experimental import io_callback
 
-from fedpact.engines.exchanges import Exchange, Plan
-from fedpact.engines.local import LocalNetwork
-from fedpact.engines.serialization import HEADER, Layout, Refused, is_finite, pack, unpack
-from fedpact.problem.oracle import Oracle
-from fedpact.problem.regularizers import FlatRegularizer
+from fedpact.engines.exchanges import Exchange, ExchangePlan
+from fedpact.engines.serialization import HEADER, Refused, is_finite, pack, unpack
+from fedpact.protocol.engine import HostNetwork
 from fedpact.protocol.messages import Reply
-from fedpact.protocol.network import Ask, Numbers, PartyStates, Role, Step, Tell
+from fedpact.protocol.phases import Ask, Role
 
 NOTHING = -1  # the version of states that do not exist yet
 
@@ -54,23 +47,17 @@ class Channel(Protocol):
         ...
 
 
-class Nobody:
-    """The channel of whoever traces a run and asks nobody."""
+class RemoteStates(eqx.Module):
+    """States that stay with their parties: which version of them is meant."""
 
-    interrupts = False
+    version: np.ndarray  # int64
 
-    def ask(self, message: bytes, parties: Sequence[str], some: bool = False) -> dict[str, bytes]:
-        raise PartyLost(parties[0], f"nobody is there to get a message of {len(message)} bytes")
-
-
-class Elsewhere(eqx.Module):
-    """States that are with their parties: which version is meant, and what they look like."""
-
-    version: jax.Array
-    layout: Layout = eqx.field(static=True)
+    @classmethod
+    def of(cls, version: int) -> "RemoteStates":
+        return cls(np.asarray(version, np.int64))
 
 
-Answers = dict[str, tuple[dict[str, Any], dict[str, np.ndarray]]]  # by party: words and arrays
+Answers = dict[str, tuple[dict[str, Any], dict[str, np.ndarray]]]  # by party: header and arrays
 
 
 class Call(NamedTuple):
@@ -92,14 +79,13 @@ class Link:
     active: tuple[bool, ...]
     run: str
     session: str  # of this process: messages and answers of another one do not count
-    plan: Plan = dataclasses.field(default_factory=Plan)
+    plan: ExchangePlan = dataclasses.field(default_factory=ExchangePlan)
     number: int = 0
     oldest: int = NOTHING  # the version that the round began with: those before it are needed no more
     made: dict[int, tuple[int, frozenset[str]]] = dataclasses.field(default_factory=dict)  # version: before it, by whom
     welcome: Callable[[str, int], None] | None = None  # greets a party anew that lost what it had: its name and version
     failure: BaseException | None = None
     not_finite: set[str] = dataclasses.field(default_factory=set)  # who said that its numbers were not
-    turn: threading.Lock = dataclasses.field(default_factory=threading.Lock)  # one call out of a round after the other
 
     def asked(self, among: Role | None) -> list[str]:
         if among is None:
@@ -120,25 +106,23 @@ class Link:
         asked = self.names if names is None else names
         return {name: answer for name, (answer, _) in self._asked(words, {}, asked, HEADER, some).items()}
 
-    def exchange(
-        self, exchanges: tuple[Exchange, ...], version: np.ndarray, *raw: np.ndarray
-    ) -> tuple[np.ndarray, ...]:
-        """Called from the compiled round: bytes of messages to bytes of the combined replies, and the new version."""
-        with self.turn:
-            try:
-                before = int(np.asarray(version).view(np.int64)[0])
-                totals = self._exchanged(self._calls(exchanges, before, raw))
-                return *totals, np.asarray([self.number], np.int64).view(np.uint8)
-            except BaseException as error:
-                self.failure = error
-                raise
+    def exchange(self, asks: Sequence[Ask], before: int) -> list[Reply]:
+        """Messages to groups of parties at the same time, and the combined reply of each; `self.number` is the new version."""
+        try:
+            calls = self._calls(asks, before)
+            replies = self._exchanged(calls)
+        except BaseException as error:
+            self.failure = error
+            raise
+        return [call.exchange.combined.as_tree(reply) for call, reply in zip(calls, replies, strict=True)]
 
-    def _calls(self, exchanges: tuple[Exchange, ...], before: int, raw: tuple[np.ndarray, ...]) -> list[Call]:
+    def _calls(self, asks: Sequence[Ask], before: int) -> list[Call]:
         needed = self.versions(self.oldest)
         self.made = {n: m for n, m in self.made.items() if n >= min(needed.values())}
         calls = []
-        for exchange, sent in zip(exchanges, raw, strict=True):
-            message = exchange.message.by_name(np.asarray(sent))
+        for ask in asks:
+            exchange = self.plan.of_ask(ask)
+            message = exchange.message.by_name(ask.message)
             exchange.message.check(message, finite=False)
             self.number += 1
             words = {
@@ -155,7 +139,7 @@ class Link:
             before = self.number
         return calls
 
-    def _exchanged(self, calls: list[Call]) -> list[np.ndarray]:
+    def _exchanged(self, calls: list[Call]) -> list[dict[str, np.ndarray]]:
         if len(calls) == 1:
             return [self._replies(calls[0])]
         with ThreadPoolExecutor(len(calls)) as threads:
@@ -168,10 +152,10 @@ class Link:
                         self._asked({"kind": "enough", "number": call.number}, {}, call.names, HEADER)
             return [waits[call.number].result() for call in calls]
 
-    def _replies(self, call: Call) -> np.ndarray:
+    def _replies(self, call: Call) -> dict[str, np.ndarray]:
         exchange = call.exchange
         most = exchange.reply.size + HEADER
-        answers = self._asked(call.words, call.message, call.names, most, exchange.partial)
+        answers = self._asked(call.words, call.message, call.names, most, exchange.optional)
         for name, (told, arrays) in answers.items():
             try:
                 if told.get("number") != call.number:
@@ -184,7 +168,7 @@ class Link:
         if not answers:
             raise PartyLost(call.names[0], "no answer, and none of anybody else")
         self.made[call.number] = self.made[call.number][0], frozenset(answers)
-        return exchange.combined.raw(_combined(exchange, [answers[n][1] if n in answers else None for n in call.names]))
+        return _combined(exchange, [answers[n][1] if n in answers else None for n in call.names])
 
     def _asked(
         self, words: dict[str, Any], arrays: dict[str, np.ndarray], names: Sequence[str], most: int, some: bool = False
@@ -236,100 +220,16 @@ def _combined(exchange: Exchange, replies: list[dict[str, np.ndarray] | None]) -
     return out
 
 
-class RemoteNetwork(eqx.Module):
-    """The parties behind a link. `like` has tables of zeros in place of theirs: shapes are all that is read of it."""
+class RemoteNetwork(HostNetwork):
+    """The parties behind a link; their states stay with them, and the server knows versions of these."""
 
-    like: LocalNetwork
-    link: Link = eqx.field(static=True)
+    def __init__(self, link: Link) -> None:
+        self.link = link
 
-    @property
-    def parties(self) -> int:
-        return self.like.parties
+    def exchange(self, asks: Sequence[Ask], states: RemoteStates | None) -> tuple[list[Reply], RemoteStates]:
+        replies = self.link.exchange(asks, NOTHING if states is None else int(states.version))
+        return replies, RemoteStates.of(self.link.number)
 
-    @property
-    def server(self) -> Oracle:
-        return self.like.server
-
-    @property
-    def regularizer(self) -> FlatRegularizer:
-        return self.like.regularizer
-
-    def exchange(
-        self, step: Step, parties: PartyStates, message: Any, among: Role | None = None
-    ) -> tuple[Reply, PartyStates]:
-        met, states = self._met(step, self._states(parties), message, among)
-        (reply,), parties = self._called([met], [message], parties, states)
-        return reply, parties
-
-    def partial_exchange(self, step: Step, parties: PartyStates, message: Any) -> tuple[Reply, PartyStates]:
-        met, states = self._met(step, self._states(parties), message, None, partial=True)
-        (reply,), parties = self._called([met], [message], parties, states)
-        return reply, parties
-
-    def at_once(self, parties: PartyStates, *asks: Ask) -> tuple[list[Reply], PartyStates]:
-        states, met = self._states(parties), []
-        for ask in asks:
-            found, states = self._met(ask.step, states, ask.message, ask.among, patient=ask.patient)
-            met.append(found)
-        return self._called(met, [ask.message for ask in asks], parties, states)
-
-    def _states(self, parties: PartyStates) -> Any:
-        return None if parties is None else parties.layout.specs
-
-    def _met(self, step: Step, states: Any, message: Any, among: Role | None, **more: bool) -> tuple[Exchange, Any]:
-        """The exchange, and what the parties' states look like after it."""
-        message = jax.tree.map(jnp.asarray, message)
-        reply, after = jax.eval_shape(lambda s, m: self.like.exchange(step, s, m, among), states, message)
-        return self.link.plan.met(step, among, self.count(among), message, reply, after, **more), after
-
-    def _called(
-        self, met: list[Exchange], messages: list[Any], parties: PartyStates, after: Any
-    ) -> tuple[list[Reply], PartyStates]:
-        version = jnp.asarray(NOTHING, jnp.int64) if parties is None else parties.version
-        *raw, number = io_callback(
-            functools.partial(self.link.exchange, tuple(met)),
-            (
-                *(jax.ShapeDtypeStruct((each.combined.size,), jnp.uint8) for each in met),
-                jax.ShapeDtypeStruct((8,), jnp.uint8),
-            ),
-            lax.bitcast_convert_type(version, jnp.uint8),
-            *(each.message.flattened(message) for each, message in zip(met, messages, strict=True)),
-        )
-        replies = [each.combined.restored(part) for each, part in zip(met, raw, strict=True)]
-        return replies, Elsewhere(lax.bitcast_convert_type(number, jnp.int64), Layout.of(after))
-
-    def count(self, among: Role | None = None) -> int:
-        return self.like.count(among)
-
-    def gradients(
-        self, numbers: Numbers, parties: PartyStates, message: Any, w: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
-        reply, _ = self.exchange(functools.partial(lines, numbers), parties, (message, w))
-        return reply.sum
-
-    def share(self, tell: Tell, step: Step, parties: PartyStates, message: Any) -> tuple[Reply, PartyStates]:
-        raise ValueError(
-            "parties elsewhere are reached through the server, and this method wants them to talk to one another: "
-            "leave relay=False out"
-        )
-
-    def collected(self, states: Elsewhere) -> Elsewhere:
+    def collect(self, states: RemoteStates) -> RemoteStates:
         """States stay where they are."""
         return states
-
-    placed = collected
-
-    def agreed(self, number: int) -> int:
-        """The server alone decides."""
-        return number
-
-    def when(self, predicate: jax.Array, branch: Callable[..., Any], *operands: Any) -> Any:
-        return lax.cond(predicate, lambda *given: branch(self, *given), lambda *kept: kept, *operands)
-
-
-def lines(numbers: Numbers, own: Any, state: Any, message: Any) -> tuple[Any, Reply]:
-    """A party's step: its numbers at w, and the gradient of each of them."""
-    inside, w = message
-    values, pull = jax.vjp(lambda w: numbers(own, state, inside, w), w)
-    slopes = jax.vmap(lambda e: pull(e)[0])(jnp.eye(values.size, dtype=values.dtype))
-    return state, Reply(sum=(values, slopes))

@@ -10,9 +10,7 @@ import math
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 WORDS = "fedpact"  # the key of the words in a file's metadata
 HEADER = 1 << 20  # bytes that names, shapes and words may take
@@ -70,7 +68,7 @@ class Leaf:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The arrays of a message: a tree of them for programs, by name on the wire, side by side as bytes between the two."""
+    """The arrays of a message: a tree of them for programs, by name on the wire."""
 
     leaves: tuple[Leaf, ...]
     tree: Any
@@ -107,48 +105,10 @@ class Layout:
     def as_tree(self, arrays: dict[str, np.ndarray]) -> Any:
         return jax.tree.unflatten(self.tree, [arrays[leaf.name] for leaf in self.leaves])
 
-    # Callbacks run in a thread of their own, where JAX would make float32 of numbers: they travel as bytes.
-
-    def flattened(self, tree: Any) -> jax.Array:
-        """In a traced program: all arrays as one vector of bytes."""
-        parts = [_as_bytes(jnp.asarray(leaf)) for leaf in jax.tree.leaves(tree)]
-        return jnp.concatenate(parts) if parts else jnp.zeros(0, jnp.uint8)
-
-    def restored(self, raw: jax.Array) -> Any:
-        """In a traced program: the tree again."""
-        out, start = [], 0
-        for leaf in self.leaves:
-            out.append(_from_bytes(raw[start : start + leaf.size], leaf))
-            start += leaf.size
-        return jax.tree.unflatten(self.tree, out)
-
-    def by_name(self, raw: np.ndarray) -> dict[str, np.ndarray]:
-        """Outside of programs: the arrays by name."""
-        out, start = {}, 0
-        for leaf in self.leaves:
-            part = np.ascontiguousarray(raw[start : start + leaf.size])
-            out[leaf.name] = part.view(leaf.dtype).reshape(leaf.shape)
-            start += leaf.size
-        return out
-
-    def raw(self, arrays: dict[str, np.ndarray]) -> np.ndarray:
-        """Outside of programs: all arrays as one vector of bytes."""
-        parts = [np.frombuffer(np.asarray(arrays[leaf.name], order="C").tobytes(), np.uint8) for leaf in self.leaves]
-        return np.concatenate(parts) if parts else np.zeros(0, np.uint8)
+    def by_name(self, tree: Any) -> dict[str, np.ndarray]:
+        """The arrays of a tree of this kind by name."""
+        return {leaf.name: np.asarray(x) for leaf, x in zip(self.leaves, jax.tree.leaves(tree), strict=True)}
 
 
 def is_finite(array: np.ndarray) -> bool:
     return array.dtype.kind != "f" or bool(np.isfinite(array).all())
-
-
-def _as_bytes(x: jax.Array) -> jax.Array:
-    plain = x.astype(jnp.uint8) if x.dtype == jnp.bool_ else x
-    return lax.bitcast_convert_type(plain, jnp.uint8).reshape(-1)
-
-
-def _from_bytes(raw: jax.Array, leaf: Leaf) -> jax.Array:
-    dtype = jnp.dtype(leaf.dtype)
-    if dtype == jnp.bool_:
-        return raw.reshape(leaf.shape).astype(jnp.bool_)
-    inner = (dtype.itemsize,) if dtype.itemsize > 1 else ()
-    return lax.bitcast_convert_type(raw.reshape(*leaf.shape, *inner), dtype)

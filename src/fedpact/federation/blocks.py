@@ -1,7 +1,7 @@
-"""A problem meets parties who hold columns: each gets a bottom model and its block of parameters, the label holder the rest.
+"""A party's block of a split model: its features, its bottom model and its parameters.
 
-The label holder evaluates objective and constraints as functions of what the bottoms gave. So its oracle is an ordinary one
-whose rows are labels and groups, and whose parameters are those of the top model; everything is taken over all rows.
+The label holder evaluates objective and constraints as functions of what the bottom models give. So its oracle is an ordinary
+one whose rows are labels and groups, and whose parameters are those of the top model; everything is taken over all rows.
 """
 
 import dataclasses
@@ -12,15 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedpact.federation.binding import Bound, bind
 from fedpact.federation.columns import INPUTS, ColumnParties
-from fedpact.federation.rows import Parties, checked_seed, title
-from fedpact.federation.setting import Setting
-from fedpact.federation.table_checks import Holder, checked_columns, columns_read, mean_weights
-from fedpact.problem.expressions import Expression, Mean, Value, value
+from fedpact.federation.rows import title
+from fedpact.problem.expressions import Expression, value
 from fedpact.problem.models import Model, squared_norm
-from fedpact.problem.oracle import Compiled, Oracle, Shape, compile_problem
-from fedpact.problem.regularizers import FlatRegularizer, Regularizer
+from fedpact.problem.oracle import Oracle, Shape
+from fedpact.problem.regularizers import Regularizer
 from fedpact.problem.split import EMBEDDED, TOP, SplitModel
 from fedpact.problem.statement import Problem
 
@@ -50,132 +47,6 @@ class Block(eqx.Module):
         return self.model.apply(self.shape.unravel(w), {INPUTS: x})
 
 
-class BoundColumns(eqx.Module):
-    """A problem with its data: one stack of blocks per bucket of like parties, the label holder's oracle and the top's start."""
-
-    oracles: tuple[Block, ...]
-    server: Oracle
-    regularizer: FlatRegularizer  # none: what the problem had of it stands in the objective
-    start: jax.Array
-    order: tuple[tuple[int, ...], ...] = eqx.field(static=True)
-    names: tuple[str, ...] = eqx.field(static=True)
-    rows: tuple[int, ...] = eqx.field(static=True)
-    compiled: Compiled = eqx.field(static=True)
-
-    @property
-    def shape(self) -> Shape:
-        return self.compiled.party.shape
-
-    @property
-    def setting(self) -> Setting:
-        buckets = list(zip(self.oracles, self.order, strict=True))
-        sizes = {i: bucket.shape.size for bucket, mine in buckets for i in mine}
-        active = {i for bucket, mine in buckets for i in mine if bucket.active}
-        return Setting(
-            size=self.shape.size + sum(sizes.values()),
-            parties=len(self.names),
-            pooled=len(self.compiled.party.pooled),
-            rows=dict(zip(self.names, self.rows, strict=True)),
-            columns=True,
-            active=tuple(i in active for i in range(len(self.names))),
-            blocks=tuple(sizes[i] for i in range(len(self.names))),
-            combine=self.oracles[0].combine,
-            linear=all(bucket.model.is_linear for bucket in self.oracles),
-            constraints=tuple(c.name for c, _, _ in self.compiled.rows),
-            programs=(self.compiled.party, self.compiled.server),
-        )
-
-    def params(self, w: np.ndarray, blocks: Any) -> dict[str, Any]:
-        """The tree of parameters: by party, and the top's where there are any."""
-        shapes = {
-            self.names[i]: bucket.shape for bucket, mine in zip(self.oracles, self.order, strict=True) for i in mine
-        }
-        out = {name: shapes[name].unravel(block) for name, block in self.by_name(blocks).items()}
-        return out | ({TOP: self.shape.unravel(w)} if self.shape.size else {})
-
-    def by_name(self, blocks: Any) -> dict[str, np.ndarray]:
-        """Blocks, stacked as the parties are, by the parties' names and in their order."""
-        places = {
-            i: block
-            for stack, mine in zip(blocks, self.order, strict=True)
-            for i, block in zip(mine, stack, strict=True)
-        }
-        return {name: np.asarray(places[i]) for i, name in enumerate(self.names)}
-
-
-def bind_any(
-    problem: Problem,
-    parties: Parties | ColumnParties | Any,
-    server: Any = None,
-    *,
-    start: Any = None,
-    seed: int = 0,
-    **more: Any,
-) -> "Bound | BoundColumns":
-    """Rows or columns, whichever the parties hold; `more` is for rows."""
-    if not isinstance(parties, ColumnParties):
-        return bind(problem, parties, server, start=start, seed=seed, **more)
-    if server is not None:
-        raise ValueError("server= is for parties who hold rows; over columns the active parties hold labels and groups")
-    return bind_columns(problem, parties, start=start, seed=seed)
-
-
-def bind_columns(
-    problem: Problem, parties: ColumnParties, *, start: Any = None, seed: int = 0, blind: bool = False
-) -> BoundColumns:
-    """Check everything that can be wrong between a problem and its data, and turn columns into arrays.
-
-    blind: labels and groups are zeros in place of those that others know; nothing is checked on them.
-    """
-    if not isinstance(problem, Problem):
-        raise TypeError(f"a problem is made by fp.minimize(...), not {type(problem).__name__}")
-    if problem.personal is not None:
-        raise ValueError("personal= is for parties who hold rows: where columns are split, all share one model's parts")
-    model = problem.model
-    if not isinstance(model, SplitModel):
-        raise ValueError(
-            "the parties hold columns, so every loss takes one fp.split_model(bottom=..., combine=..., top=...)"
-        )
-    if TOP in parties.names:
-        raise ValueError(f"a party is called {TOP!r}, which names the parameters of the top model; call it otherwise")
-    stated = over_all_rows(problem)
-    blocks, embedded = _blocks(model, parties, start, checked_seed(seed))
-    top = _top(model, embedded, start, checked_seed(seed))
-    shape = Shape.of(top)
-    compiled = compile_problem(stated, shape, 1)
-    labels = Holder.of(parties.active[0], parties.labels)
-    embedding = {EMBEDDED: embedded}
-    weights: Any
-    if blind:
-        columns, _ = columns_read(compiled.party, labels, embedding)
-        weights = np.zeros((sum(isinstance(atom, Mean) for atom, _ in compiled.party.atoms), parties.rows))
-    else:
-        columns = checked_columns(stated, compiled.party, labels, top, embedding)
-        weights = mean_weights(compiled, [labels])[0]
-    for atom, _ in compiled.party.atoms:
-        if isinstance(atom, Value) and atom.function is not squared_norm:
-            raise ValueError(
-                f"{atom} reads parameters of several parties at once; over columns fp.value takes fp.squared_norm only"
-            )
-    rows: Any = {name: np.asarray(parties.labels[name]) for name in columns}
-    index: Any = np.asarray(-1)
-    count: Any = np.asarray(parties.rows)
-    oracle = Oracle(rows, weights, index, count, compiled.party)
-    w: Any = shape.ravel(top)
-    order = tuple(mine for mine, _ in blocks)
-    held = tuple(_with_labels(block, mine, oracle, parties) for mine, block in blocks)
-    rows_of = (parties.rows,) * len(parties)
-    bound = BoundColumns(held, oracle, Regularizer().flat(top), w, order, parties.names, rows_of, compiled)
-    return jax.device_put(bound)
-
-
-def _with_labels(block: Block, mine: tuple[int, ...], oracle: Oracle, parties: ColumnParties) -> Block:
-    """The bucket of active parties gets what it may know, once for each of them."""
-    if parties.names[mine[0]] not in parties.active:
-        return block
-    return dataclasses.replace(block, labels=jax.tree.map(lambda leaf: np.stack([leaf] * len(mine)), oracle))
-
-
 def over_all_rows(problem: Problem) -> Problem:
     """The same problem with every mean over all rows, and the regulariser as a part of the objective."""
     wrong = [part.kind for part in problem.regularizer.parts if part.kind != "l2" or part.on is not None]
@@ -191,7 +62,7 @@ def over_all_rows(problem: Problem) -> Problem:
     return Problem(objective, constraints, Regularizer())
 
 
-def _blocks(
+def blocks_of(
     model: SplitModel, parties: ColumnParties, start: Any, seed: int
 ) -> tuple[list[tuple[tuple[int, ...], Block]], jax.ShapeDtypeStruct]:
     """Parties of equal width and role share a bucket; and the shape of what the bottoms give together on all rows."""
@@ -235,7 +106,7 @@ def _blocks(
     return out, jax.ShapeDtypeStruct(whole, jnp.float64)
 
 
-def _top(model: SplitModel, embedded: jax.ShapeDtypeStruct, start: Any, seed: int) -> Any:
+def top_parameters(model: SplitModel, embedded: jax.ShapeDtypeStruct, start: Any, seed: int) -> Any:
     if model.top is None:
         return {}
     one = {EMBEDDED: np.zeros((1, *embedded.shape[1:]))}

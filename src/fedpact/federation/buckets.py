@@ -22,28 +22,28 @@ def arrays(table: Table, names: Iterable[str] | None = None) -> dict[str, np.nda
 def buckets(sizes: list[int], exact: bool) -> tuple[tuple[int, ...], ...]:
     """Parties of like size, to be padded to the largest of them; `exact`: no padding, one bucket per size."""
     by_size = sorted(range(len(sizes)), key=lambda i: (-sizes[i], i))
-    found: list[list[int]] = []
+    groups: list[list[int]] = []
     for party in by_size:
-        room = sizes[found[-1][0]] if found else 0
-        if found and (sizes[party] == room if exact else sizes[party] >= FILL * room):
-            found[-1].append(party)
+        room = sizes[groups[-1][0]] if groups else 0
+        if groups and (sizes[party] == room if exact else sizes[party] >= FILL * room):
+            groups[-1].append(party)
         else:
-            found.append([party])
-    if exact and len(found) > MOST_SIZES:
+            groups.append([party])
+    if exact and len(groups) > MOST_SIZES:
         raise ValueError(
-            f"the parties have {len(found)} different sizes and fp.value(fn) reads their tables whole, which "
+            f"the parties have {len(groups)} different sizes and fp.value(fn) reads their tables whole, which "
             f"compiles fn once per size (at most {MOST_SIZES}); write it as fp.mean of a row-wise function"
         )
     if not exact:
         total = sum(sizes)
         merged: list[list[int]] = []
-        for bucket in found:
+        for bucket in groups:
             if merged and sizes[merged[-1][0]] * len(bucket) < SMALL * total:
                 merged[-1] += bucket
             else:
                 merged.append(bucket)
-        found = merged
-    return tuple(tuple(sorted(bucket)) for bucket in found)
+        groups = merged
+    return tuple(tuple(sorted(bucket)) for bucket in groups)
 
 
 def stacked(
@@ -63,7 +63,7 @@ def stacked(
         return np.concatenate([array, np.repeat(array[:1], room - len(array), axis=0)])
 
     columns_of = [arrays(table, columns) for table in tables]
-    rows: Any = {name: np.stack([fill(mine[name]) for mine in columns_of]) for name in columns}
+    rows: Any = {name: np.stack([fill(own[name]) for own in columns_of]) for name in columns}
     lines: Any = np.stack([np.pad(w, ((0, 0), (0, room - w.shape[1]))) for w in weights])
     index: Any = np.asarray(places)
     count: Any = np.asarray([table.rows for table in tables])

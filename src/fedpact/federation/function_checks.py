@@ -10,8 +10,7 @@ import numpy as np
 
 from fedpact.federation.buckets import arrays
 from fedpact.federation.rows import Parties, title
-from fedpact.problem.expressions import Mean, Value
-from fedpact.problem.losses import Loss
+from fedpact.problem.atoms import Atom
 from fedpact.problem.oracle import Oracle, Program
 
 TRIED = 64  # rows of a padded party that functions are tried on
@@ -33,7 +32,7 @@ def check_row_wise(
     some = arrays(parties[name].take(np.linspace(0, sizes[short[0]] - 1, count).astype(int)), columns)
     longer = {c: np.concatenate([a, np.repeat(a[:1], count, axis=0)]) for c, a in some.items()}
     away = start + 0.1 * (1 + np.abs(start)) * np.cos(1.0 + np.arange(start.size))  # at zero much goes unnoticed
-    for atom in {atom.function: atom for atom, _ in program.atoms if _unknown(atom)}.values():
+    for atom in {atom.function: atom for atom, _ in program.atoms if atom.may_do_anything}.values():
         tried = jax.jit(lambda w, rows, atom=atom: atom.function(program.shape.unravel(w), rows))
         for w in (start, away):
             alone, among = np.asarray(tried(w, some)), np.asarray(tried(w, longer))[:count]
@@ -81,10 +80,9 @@ def _spoilt(oracles: Oracle, start: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Per party and atom: whether rows of weight 0 have no finite value or slope, and whether there are only such rows."""
 
     def of(own: Oracle) -> tuple[jax.Array, jax.Array]:
-        spoilt, empty, line = [], [], 0
-        for atom, _ in own.program.atoms:
-            left_out = own.weights[line] == 0 if isinstance(atom, Mean) else jnp.zeros(1, bool)
-            line += isinstance(atom, Mean)
+        spoilt, empty = [], []
+        for (atom, _), weights in zip(own.program.atoms, own.program.lines(own.weights), strict=True):
+            left_out = jnp.zeros(1, bool) if weights is None else weights == 0
             empty.append(jnp.all(left_out))
             if not _may_spoil(atom):
                 spoilt.append(jnp.zeros((), bool))
@@ -93,9 +91,9 @@ def _spoilt(oracles: Oracle, start: jax.Array) -> tuple[jax.Array, jax.Array]:
             def per_row(w: jax.Array, atom: Any = atom) -> jax.Array:
                 return jnp.asarray(atom.function(own.program.shape.unravel(w), own.rows), w.dtype)
 
-            given, pull = jax.vjp(per_row, start)
-            (slope,) = pull(left_out.astype(given.dtype))
-            spoilt.append(~(jnp.all(jnp.isfinite(given) | ~left_out) & jnp.all(jnp.isfinite(slope))))
+            values, pull = jax.vjp(per_row, start)
+            (slope,) = pull(left_out.astype(values.dtype))
+            spoilt.append(~(jnp.all(jnp.isfinite(values) | ~left_out) & jnp.all(jnp.isfinite(slope))))
         return jnp.stack(spoilt), jnp.stack(empty)
 
     return jax.vmap(of)(oracles)
@@ -122,10 +120,5 @@ def _slopes(own: Oracle, w: jax.Array) -> tuple[jax.Array, jax.Array]:
     return atoms(w), jax.jacrev(atoms)(w)
 
 
-def _unknown(atom: Mean | Value) -> bool:
-    """Whether it is a mean of a function that may do anything."""
-    return isinstance(atom, Mean) and not (isinstance(atom.function, Loss) and atom.function.known)
-
-
-def _may_spoil(atom: Mean | Value) -> bool:
-    return isinstance(atom, Mean) and atom.where is not None and _unknown(atom)
+def _may_spoil(atom: Atom) -> bool:
+    return atom.where is not None and atom.may_do_anything

@@ -1,27 +1,33 @@
 """What a method may know about a problem and its federation before it begins."""
 
 import dataclasses
+from typing import Literal
 
+from fedpact.problem.atoms import Scope
 from fedpact.problem.oracle import Program
 
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What a method is told about the problem before it begins."""
+    """What a method is told about the problem before it begins; no values of any row."""
 
     size: int  # parameters
     parties: int
-    pooled: int = 0  # scalar constraints over all rows
-    at_each: tuple[str, ...] = ()  # names of the constraints at each party
+    split: Literal[
+        "rows", "columns", "personal"
+    ]  # what parties hold; "personal": rows, and a set for a model of their own
+    programs: tuple[Program, Program]  # of a party, of the server
     rows: dict[str, int] = dataclasses.field(default_factory=dict)  # of each party
-    whole: str | None = None  # a function that reads tables whole
-    bent: bool = False  # whether h has kinks
+    constraints: tuple[tuple[str, Scope], ...] = ()  # names and scopes
+    whole_table_function: str | None = None  # a function that reads tables whole, in words
+    nonsmooth: bool = False  # whether h has kinks
     ridge: float | None = 0.0  # a where h is a‖w‖², None where it is another one
-    constraints: tuple[str, ...] = ()  # names of all
-    columns: bool = False  # whether columns are split, not rows
     active: tuple[bool, ...] = ()  # of holders of columns, whether each is
     blocks: tuple[int, ...] = ()  # of holders of columns, parameters of each
-    combine: str = "sum"  # how a split model puts together what bottoms give
-    linear: bool = False  # whether every bottom is linear in its parameters
-    personal: bool = False  # whether every party has a model of its own, in a set of its own
-    programs: tuple[Program, Program] | None = None  # of a party, of the server
+    combine: Literal["sum", "concat"] = "sum"  # how a split model combines what bottom models give
+    linear_bottoms: bool = False  # whether every bottom model is linear in its parameters
+
+    @property
+    def pooled(self) -> int:
+        """Scalar constraints over all rows."""
+        return len(self.programs[0].pooled)

@@ -13,8 +13,8 @@ import numpy as np
 from fedpact.federation.buckets import arrays
 from fedpact.federation.rows import title
 from fedpact.federation.table import Table
+from fedpact.problem.atoms import Atom, Scope
 from fedpact.problem.columns import Mask, kind
-from fedpact.problem.expressions import Mean, Scope, Value
 from fedpact.problem.models import Model
 from fedpact.problem.oracle import Compiled, Program, Shape
 from fedpact.problem.statement import Problem
@@ -82,10 +82,10 @@ def _blaming(function: str, holder: Holder | None) -> Iterator[None]:
         if holder is None:
             raise ValueError(f"{function} reads the server's own rows, but fp.solve got no server=table") from None
         if isinstance(error, _NoNumbers):
-            told = f"holds {kind(holder.table[name])}; a model reads numbers"
+            what = f"holds {kind(holder.table[name])}; a model reads numbers"
         else:
-            told = f"is missing: it has {', '.join(holder.table.columns)}"
-        raise ValueError(f"column {name!r} of {holder.title} {told}") from None
+            what = f"is missing: it has {', '.join(holder.table.columns)}"
+        raise ValueError(f"column {name!r} of {holder.title} {what}") from None
     except Exception as error:
         what = "" if type(error) in (TypeError, ValueError) else f"{type(error).__name__}: "
         why = str(error).partition("\n")[0]
@@ -126,56 +126,54 @@ def columns_read(
 ) -> tuple[tuple[str, ...], str | None]:
     """Which columns the functions read, which of them reads a table as a whole, and that they give numbers."""
     seen: set[str] = set()
-    whole = None
+    whole_table_function = None
     more = more or {}
     columns = tuple((name, spec.shape, spec.dtype) for name, spec in (_specs(holder.table) | more).items())
     others = tuple(name for name in holder.table.columns if name not in {name for name, _, _ in columns})
-    for (atom, scope), held in zip(program.atoms, program.held, strict=True):
+    for (atom, scope), digest in zip(program.atoms, program.digests, strict=True):
         with _blaming(str(atom), holder):
-            read, given = _traced(atom, held, program.shape, columns, others)
+            read, result = _traced(atom, digest, program.shape, columns, others)
         seen |= read
-        if isinstance(atom, Value) and read:
-            whole = str(atom)
+        if read and not atom.over_rows:
+            whole_table_function = str(atom)
             if scope == "pooled":
                 raise ValueError(
                     f"{atom} reads rows, so it has no value over all parties' rows together; write it as the mean of a "
                     "row-wise function: fp.mean(fn).pooled()"
                 )
-        _check_number(atom, given, holder.table.rows)
-    return tuple(sorted(seen - set(more))), whole
+        _check_number(atom, result, holder.table.rows)
+    return tuple(sorted(seen - set(more))), whole_table_function
 
 
 def check_without_rows(program: Program) -> None:
     """At a server that has no rows: no function reads any, and each gives a number."""
-    for (atom, _), held in zip(program.atoms, program.held, strict=True):
+    for (atom, _), digest in zip(program.atoms, program.digests, strict=True):
         with _blaming(str(atom), None):
-            _, given = _traced(atom, held, program.shape, (), ())
-        _check_number(atom, given, 0)
+            _, result = _traced(atom, digest, program.shape, (), ())
+        _check_number(atom, result, 0)
 
 
-def _check_number(atom: Mean | Value, given: Any, rows: int) -> None:
-    wanted = (rows,) if isinstance(atom, Mean) else ()
-    found, should = f"a {type(given).__name__}", "one number per row"
-    if isinstance(given, jax.ShapeDtypeStruct):
-        real = jnp.issubdtype(given.dtype, jnp.floating) or jnp.issubdtype(given.dtype, jnp.integer)
-        if given.shape == wanted and real:
+def _check_number(atom: Atom, result: Any, rows: int) -> None:
+    shape = atom.result_shape(rows)
+    what = f"a {type(result).__name__}"
+    if isinstance(result, jax.ShapeDtypeStruct):
+        real = jnp.issubdtype(result.dtype, jnp.floating) or jnp.issubdtype(result.dtype, jnp.integer)
+        if result.shape == shape and real:
             return
-        found = f"an array of shape {given.shape}" if given.shape != wanted else f"{given.dtype}, which has no slope,"
-    if isinstance(atom, Value):
-        should = "one real number: take a sum or a mean, or state a constraint for each entry"
-    raise ValueError(f"{atom} gives {found} on {rows} rows; it should give {should}")
+        what = f"an array of shape {result.shape}" if result.shape != shape else f"{result.dtype}, which has no slope,"
+    raise ValueError(f"{atom} gives {what} on {rows} rows; it should give {atom.wanted}")
 
 
 @functools.lru_cache(maxsize=256)
 def _traced(
-    atom: Mean | Value, held: str, shape: Shape, columns: tuple[Any, ...], others: tuple[str, ...]
+    atom: Atom, digest: str, shape: Shape, columns: tuple[Any, ...], others: tuple[str, ...]
 ) -> tuple[frozenset[str], Any]:
-    """The columns that a function reads, and what it gives. `held` tells it from itself before its constants changed."""
-    del held
+    """The columns that a function reads, and what it gives. `digest` tells it from itself before its constants changed."""
+    del digest
     seen: set[str] = set()
     rows = {name: jax.ShapeDtypeStruct(size, dtype) for name, size, dtype in columns}
-    given = jax.eval_shape(lambda p, r: atom.function(p, _Recorder(r, seen, others)), shape.specs(), rows)
-    return frozenset(seen), given
+    result = jax.eval_shape(lambda p, r: atom.function(p, _Recorder(r, seen, others)), shape.specs(), rows)
+    return frozenset(seen), result
 
 
 def check_columns(columns: tuple[str, ...], holders: list[Holder]) -> None:
@@ -187,15 +185,15 @@ def check_columns(columns: tuple[str, ...], holders: list[Holder]) -> None:
                 raise ValueError(
                     f"column {name!r} of {holder.title} is missing: it has {', '.join(holder.table.columns)}"
                 )
-            mine, theirs = holder.table[name], first.table[name]
-            if mine.shape[1:] != theirs.shape[1:]:
+            own, at_first = holder.table[name], first.table[name]
+            if own.shape[1:] != at_first.shape[1:]:
                 raise ValueError(
-                    f"column {name!r} has {_width(mine)} at {holder.title} and {_width(theirs)} at {first.title}; "
+                    f"column {name!r} has {_width(own)} at {holder.title} and {_width(at_first)} at {first.title}; "
                     "all parties need the same"
                 )
-            if (mine.dtype.kind in "biuf") != (theirs.dtype.kind in "biuf"):
+            if (own.dtype.kind in "biuf") != (at_first.dtype.kind in "biuf"):
                 raise ValueError(
-                    f"column {name!r} is {mine.dtype} at {holder.title} and {theirs.dtype} at {first.title}"
+                    f"column {name!r} is {own.dtype} at {holder.title} and {at_first.dtype} at {first.title}"
                 )
             _check_finite(name, holder)
 
@@ -222,7 +220,7 @@ def check_labels(
     more: dict[str, jax.ShapeDtypeStruct] | None = None,
 ) -> None:
     """Labels are what the losses that are read in these scopes expect; `more` columns stand beside the tables' own."""
-    read = {t.atom.function for t in problem.terms() if isinstance(t.atom, Mean) and t.scope in scopes}
+    read = {atom.loss for atom, scope in problem.atoms() if scope in scopes}
     for loss in problem.losses:
         if loss not in read or loss.label is None:
             continue
@@ -232,15 +230,15 @@ def check_labels(
             bad, expected = loss.unexpected_labels(holder.table[loss.label], scores)
             if bad:
                 count = int(np.isin(holder.table[loss.label], bad).sum())
-                told = ", ".join(map(str, bad[:5]))
+                values = ", ".join(map(str, bad[:5]))
                 raise ValueError(
-                    f"{holder.title}: column {loss.label!r} holds {told} in {count} rows, "
+                    f"{holder.title}: column {loss.label!r} holds {values} in {count} rows, "
                     f"but {loss.name} expects {expected}"
                 )
 
 
-def selected(atom: Mean, holder: Holder) -> np.ndarray:
-    """Which of a holder's rows a mean is taken over."""
+def selected(atom: Atom, holder: Holder) -> np.ndarray:
+    """Which of a holder's rows an atom is taken over."""
     if atom.where is None:
         return np.ones(holder.table.rows, bool)
     for name in atom.where.columns:
@@ -261,20 +259,19 @@ def nobody_has(mask: Mask | None, holders: list[Holder]) -> str:
     for demand in mask.demands() if mask is not None else ():
         if demand.symbol in ("==", "in") and not any(demand(holder.table).any() for holder in holders):
             (name,) = demand.columns
-            found = np.unique(np.concatenate([holder.table[name] for holder in holders])).tolist()
-            told = ", ".join(map(repr, found[:SHOWN])) + (", …" if len(found) > SHOWN else "")
-            return f" (no row has {demand}: column {name!r} holds {told})"
+            values = np.unique(np.concatenate([holder.table[name] for holder in holders])).tolist()
+            shown = ", ".join(map(repr, values[:SHOWN])) + (", …" if len(values) > SHOWN else "")
+            return f" (no row has {demand}: column {name!r} holds {shown})"
     return ""
 
 
 def mean_weights(compiled: Compiled, holders: list[Holder], totals: tuple[int, ...] | None = None) -> list[np.ndarray]:
-    """Each mean's weights on each party's rows: 1/count on the selected ones, the count over all rows where pooled.
+    """The weights of every atom over rows: 1/count on a party's selected ones, the count over all parties' where pooled.
 
-    totals: for each mean, how many rows all parties have, where others than these holders have some.
+    totals: for each of these atoms, how many rows all parties have, where others than these holders have some.
     """
-    means = [(atom, scope) for atom, scope in compiled.party.atoms if isinstance(atom, Mean)]
     lines: list[list[np.ndarray]] = [[] for _ in holders]
-    for place, (atom, scope) in enumerate(means):
+    for place, (atom, scope) in enumerate(compiled.party.over_rows):
         masks = [selected(atom, holder) for holder in holders]
         counts = [int(mask.sum()) for mask in masks]
         if scope == "pooled":
@@ -292,4 +289,4 @@ def mean_weights(compiled: Compiled, holders: list[Holder], totals: tuple[int, .
                     "expression with .pooled() or leave that party out"
                 )
             line.append(mask / count)
-    return [np.stack(mine) if mine else np.zeros((0, h.table.rows)) for mine, h in zip(lines, holders, strict=True)]
+    return [np.stack(own) if own else np.zeros((0, h.table.rows)) for own, h in zip(lines, holders, strict=True)]

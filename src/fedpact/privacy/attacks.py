@@ -12,7 +12,9 @@ import numpy as np
 def sign_attack(view: np.ndarray) -> np.ndarray:
     """Labels as the signs of −ν in the first round: a loss falls with the score of a positive row, so its ν is negative.
 
-    view: (rounds, rows). Gives +1 or −1 for each row.
+    - `view`: (rounds, rows).
+
+    Returns +1 or −1 for each row.
     """
     return np.where(view[0] < 0, 1, -1)
 
@@ -21,11 +23,13 @@ def clustering_attack(view: np.ndarray) -> np.ndarray:
     """Two groups of rows, 0 and 1, among those of one label: a multiplier scales ν of the two groups differently.
 
     Of the ratios ν_t/ν_0 and ν_t/ν_{t−1}, the one that falls into two most clearly is split by two-means, which is exact on a
-    line. view: (rounds, rows), of the rows that the sign attack holds for positive.
+    line.
+
+    - `view`: (rounds, rows), of the rows that the sign attack takes for positive.
     """
     ratios = np.concatenate([_ratio(view[1:], view[:1]), _ratio(view[2:], view[1:-1])])
-    found = [two_means(line) for line in ratios]
-    return max(found, key=lambda split: split[1])[0] if found else np.zeros(view.shape[1], int)
+    splits = [two_means(line) for line in ratios]
+    return max(splits, key=lambda split: split[1])[0] if splits else np.zeros(view.shape[1], int)
 
 
 def _ratio(later: np.ndarray, earlier: np.ndarray) -> np.ndarray:
@@ -56,16 +60,20 @@ def logistic_attack(jacobian: np.ndarray, gradient: np.ndarray, rounds: int = 50
     """Labels from the party's own first gradient g = Jᵀν: it holds Jᵀy, all that a logistic regression of y on J needs.
 
     At scores of 0 the logistic loss has ν = −y/2n, so Jᵀy = −2n g. The regression's β solves Σ_i J_i tanh(J_iβ/2) = Jᵀy, by
-    Newton's method with a small ridge; the guess is the sign of Jβ. jacobian: (rows, parameters). Gives +1 or −1.
+    Newton's method with a small ridge; the guess is the sign of Jβ.
+
+    - `jacobian`: (rows, parameters).
+
+    Returns +1 or −1 for each row.
     """
     n, size = jacobian.shape
-    wanted, ridge = -2.0 * n * gradient, 1e-3 * n * np.mean(jacobian**2)
+    moment, ridge = -2.0 * n * gradient, 1e-3 * n * np.mean(jacobian**2)
     beta = np.zeros(size)
     for _ in range(rounds):
         level = np.tanh(np.clip(0.5 * jacobian @ beta, -30.0, 30.0))
-        slope = jacobian.T @ level - wanted + ridge * beta
-        bent = (jacobian * (0.5 * (1.0 - level**2))[:, None]).T @ jacobian + ridge * np.eye(size)
-        step = np.linalg.solve(bent, slope)
+        slope = jacobian.T @ level - moment + ridge * beta
+        hessian = (jacobian * (0.5 * (1.0 - level**2))[:, None]).T @ jacobian + ridge * np.eye(size)
+        step = np.linalg.solve(hessian, slope)
         beta -= step * min(1.0, 5.0 / max(np.abs(step).max(), 1e-30))
         if np.abs(step).max() < 1e-8:
             break
@@ -99,5 +107,5 @@ def per_row(leaves: Sequence[np.ndarray], rows: int) -> np.ndarray | None:
     for leaf in leaves:
         if leaf.dtype.kind == "f" and leaf.ndim and leaf.shape[0] == rows:
             return leaf.reshape(rows, -1).sum(1)
-    sealed = [leaf for leaf in leaves if leaf.dtype == np.uint8]
-    return cut_to_rows(np.concatenate([leaf.ravel() for leaf in sealed]), rows) if sealed else None
+    ciphertexts = [leaf.ravel() for leaf in leaves if leaf.dtype == np.uint8]
+    return cut_to_rows(np.concatenate(ciphertexts), rows) if ciphertexts else None

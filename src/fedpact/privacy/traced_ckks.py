@@ -1,7 +1,8 @@
 """`ckks` on traced arrays: the same messages inside a compiled exchange, one party after the other.
 
 Shapes are known when the program is traced, so that bytes can be counted. All but `fresh_seed` may run more than once or not at
-all, as the compiler likes: whatever repeats gives the same gradient and tells nobody more.
+all, as the compiler likes: a repetition gives the same gradient and shows nobody more. `fresh_seed` is called once and its seed
+kept in the caller's state.
 """
 
 import jax
@@ -13,9 +14,9 @@ from jax.experimental import io_callback
 from fedpact.privacy import ckks
 
 
-def fresh_seed(place: jax.Array) -> jax.Array:
-    """64 secret bytes; `place` (the party's index, for one) keeps a vectorised step from drawing one seed for all."""
-    return io_callback(lambda _: ckks.fresh_seed(), _bytes(ckks.SEED_BYTES), place)
+def fresh_seed(index: jax.Array) -> jax.Array:
+    """64 secret bytes; `index` (a party's, for one) keeps a vectorised step from drawing one seed for all."""
+    return io_callback(lambda _: ckks.fresh_seed(), _bytes(ckks.SEED_BYTES), index)
 
 
 def public_key(seed: jax.Array) -> jax.Array:
@@ -41,13 +42,14 @@ def masked_product(
     """At a party: Enc(Jᵀν + mask) to send, and the opening to keep."""
 
     def call(public: jax.Array, residual: jax.Array, jacobian: jax.Array, seed: jax.Array) -> tuple[np.ndarray, ...]:
-        given = np.asarray(public), np.asarray(residual), _doubles(jacobian), _read(seed)
-        product, opening = ckks.masked_product(*given)
+        product, opening = ckks.masked_product(
+            np.asarray(public), np.asarray(residual), _doubles(jacobian), _read(seed)
+        )
         return product, _as_raw(opening)
 
     shapes = _bytes(*ckks.product_shape(*jacobian.shape)), _bytes(2, jacobian.shape[1], 8)
-    given = public, residual, _as_bytes(jacobian), seed
-    product, opening = jax.pure_callback(call, shapes, *given, vmap_method="sequential")
+    arguments = public, residual, _as_bytes(jacobian), seed
+    product, opening = jax.pure_callback(call, shapes, *arguments, vmap_method="sequential")
     return product, _as_numbers(opening)
 
 

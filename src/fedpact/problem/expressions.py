@@ -9,55 +9,44 @@ Scope says over which rows an expression is taken: at each party (default), `.po
 rows, `.at_server()` on the server's own rows.
 """
 
+import abc
 import dataclasses
 import itertools
 import math
 import numbers
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, NoReturn
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, NoReturn
 
 import jax
 
+from fedpact.problem.atoms import Atom, Mean, RowFunction, Scope, Value, check_hash
 from fedpact.problem.columns import Mask
-from fedpact.problem.constraints import Constraint
 from fedpact.problem.losses import Loss
-
-Scope = Literal["party", "pooled", "server"]
-RowFunction = Callable[[Any, Mapping[str, jax.Array]], jax.Array]
 
 MOST_PARTS = 64  # smooth inequalities that may stand for one constraint: each abs in a sum doubles them
 
 
-@dataclasses.dataclass(frozen=True)
-class Mean:
-    """The mean of a row-wise function over the rows of a mask."""
+class Nonsmooth(abc.ABC):
+    """The largest of several expressions; smooth problems take it only where it is bounded from above."""
 
-    function: RowFunction
-    where: Mask | None = None
+    name: ClassVar[str]
 
-    def __str__(self) -> str:
-        return f"mean({name_of(self.function)}{'' if self.where is None else f' | {self.where}'})"
-
-
-@dataclasses.dataclass(frozen=True)
-class Value:
-    """Any function of parameters and rows that gives one number."""
-
-    function: Callable[[Any, Any], jax.Array]
-
-    def __str__(self) -> str:
-        return f"value({name_of(self.function)})"
+    @property
+    @abc.abstractmethod
+    def parts(self) -> tuple["Expression", ...]:
+        """What it is the largest of."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Abs:
-    """The absolute value of an expression; smooth problems take it only where it is bounded from above."""
+class Abs(Nonsmooth):
+    """The absolute value of an expression."""
+
+    name: ClassVar[str] = "abs"
 
     inside: "Expression"
 
     @property
     def parts(self) -> tuple["Expression", ...]:
-        """What it is the largest of."""
         return (self.inside, -self.inside)
 
     def __str__(self) -> str:
@@ -65,17 +54,19 @@ class Abs:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Largest:
-    """The largest of several expressions, bounded from above only, like an absolute value."""
+class Largest(Nonsmooth):
+    """The largest of several expressions."""
 
-    parts: tuple["Expression", ...]
+    name: ClassVar[str] = "largest"
+
+    inside: tuple["Expression", ...]
+
+    @property
+    def parts(self) -> tuple["Expression", ...]:
+        return self.inside
 
     def __str__(self) -> str:
-        return f"largest({', '.join(map(str, self.parts))})"
-
-
-Bent = Abs | Largest
-Atom = Mean | Value | Bent
+        return f"largest({', '.join(map(str, self.inside))})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,13 +74,13 @@ class Term:
     """coefficient * atom, over the rows of a scope."""
 
     coefficient: float
-    atom: Atom
+    atom: Atom | Nonsmooth
     scope: Scope = "party"
 
     @property
-    def evaluated(self) -> tuple[Mean | Value, Scope]:
+    def evaluated(self) -> tuple[Atom, Scope]:
         """What is evaluated, and over which rows; only for terms of smooth parts, where absolute values are opened."""
-        assert isinstance(self.atom, Mean | Value)
+        assert isinstance(self.atom, Atom)
         return self.atom, self.scope
 
 
@@ -109,7 +100,7 @@ class Expression:
         """Evaluate on the server's own rows (`fp.solve(..., server=table)`)."""
         return self.scoped("server")
 
-    def between(self, lower: float, upper: float) -> Constraint:
+    def between(self, lower: float, upper: float) -> "Constraint":
         """The two-sided constraint lower <= expression <= upper."""
         lower, upper = _number(lower, "a bound"), _number(upper, "a bound")
         if lower > upper:
@@ -129,26 +120,41 @@ class Expression:
 
     def smooth_parts(self) -> tuple["Expression", ...]:
         """Smooth expressions whose maximum is this one: each abs(a) is the larger of a and -a."""
-        bent = [(term, term.atom) for term in self.terms if isinstance(term.atom, Bent)]
-        if not bent:
+        nonsmooth = [(term, term.atom) for term in self.terms if isinstance(term.atom, Nonsmooth)]
+        if not nonsmooth:
             return (self,)
-        for term, atom in bent:
+        for term, atom in nonsmooth:
             if term.coefficient < 0:
-                kind = "abs" if isinstance(atom, Abs) else "largest"
                 raise ValueError(
-                    f"{self} is bounded on the side where {kind}(...) is not convex; only {kind}(...) <= bound can be kept"
+                    f"{self} is bounded on the side where {atom.name}(...) is not convex; only {atom.name}(...) <= bound "
+                    "can be kept"
                 )
-        count = math.prod(len(atom.parts) for _, atom in bent)
+        count = math.prod(len(atom.parts) for _, atom in nonsmooth)
         if count > MOST_PARTS:
             raise ValueError(f"{self} opens into {count} smooth inequalities; at most {MOST_PARTS} in one constraint")
-        rest = Expression(tuple(term for term in self.terms if not isinstance(term.atom, Bent)), self.constant)
+        rest = Expression(tuple(term for term in self.terms if isinstance(term.atom, Atom)), self.constant)
         parts = []
-        for chosen in itertools.product(*(atom.parts for _, atom in bent)):
+        for chosen in itertools.product(*(atom.parts for _, atom in nonsmooth)):
             part = rest
-            for (term, _), one in zip(bent, chosen, strict=True):
+            for (term, _), one in zip(nonsmooth, chosen, strict=True):
                 part = part + term.coefficient * one.scoped(term.scope)
             parts.extend(part.smooth_parts())
         return tuple(parts)
+
+    @property
+    def is_smooth(self) -> bool:
+        """Whether it has no absolute value or maximum."""
+        return all(isinstance(term.atom, Atom) for term in self.terms)
+
+    def atoms(self) -> tuple[tuple[Atom, Scope], ...]:
+        """What it evaluates, and over which rows, also inside absolute values and maxima."""
+        out: list[tuple[Atom, Scope]] = []
+        for term in self.terms:
+            if isinstance(term.atom, Atom):
+                out.append((term.atom, term.scope))
+            else:
+                out += [inner for part in term.atom.parts for inner in part.scoped(term.scope).atoms()]
+        return tuple(out)
 
     def scoped(self, scope: Scope) -> "Expression":
         """The same expression with every term over the rows of `scope`."""
@@ -198,13 +204,13 @@ class Expression:
     def __abs__(self) -> "Expression":
         return Expression((Term(1.0, Abs(_without_scope(self)), self.scope),))
 
-    def __le__(self, bound: "Expression | float") -> Constraint:
+    def __le__(self, bound: "Expression | float") -> "Constraint":
         return self._compare(bound, -math.inf, 0.0)
 
-    def __ge__(self, bound: "Expression | float") -> Constraint:
+    def __ge__(self, bound: "Expression | float") -> "Constraint":
         return self._compare(bound, 0.0, math.inf)
 
-    def __eq__(self, bound: "Expression | float") -> Constraint:  # type: ignore[override]  # builds a constraint
+    def __eq__(self, bound: "Expression | float") -> "Constraint":  # type: ignore[override]  # builds a constraint
         return self._compare(bound, 0.0, 0.0)
 
     __hash__ = object.__hash__
@@ -214,7 +220,7 @@ class Expression:
 
     __gt__ = __lt__
 
-    def _compare(self, bound: "Expression | float", lower: float, upper: float) -> Constraint:
+    def _compare(self, bound: "Expression | float", lower: float, upper: float) -> "Constraint":
         if isinstance(bound, Expression):
             return Constraint(self - bound, lower, upper)
         shift = _number(bound, "a bound")
@@ -232,11 +238,88 @@ class Expression:
     __repr__ = __str__
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Constraint:
+    """lower <= expression <= upper; equal bounds are an equality. Made by comparing an expression with a number."""
+
+    expression: Expression
+    lower: float
+    upper: float
+    given_name: str | None = None
+
+    def named(self, name: str) -> "Constraint":
+        """The same constraint under a name for reports, errors and `result.constraint(name)`."""
+        if not isinstance(name, str) or not name.strip():
+            raise ValueError(f"a constraint's name is a non-empty string, not {name!r}")
+        return dataclasses.replace(self, given_name=name)
+
+    def pooled(self) -> "Constraint":
+        """Hold over the union of all parties' rows; no party can check it alone."""
+        return dataclasses.replace(self, expression=self.expression.pooled())
+
+    def at_server(self) -> "Constraint":
+        """Hold on the server's own rows."""
+        return dataclasses.replace(self, expression=self.expression.at_server())
+
+    @property
+    def scope(self) -> Scope:
+        return self.expression.scope
+
+    @property
+    def name(self) -> str:
+        return self.given_name or str(self)
+
+    @property
+    def kind(self) -> Literal["<=", ">=", "==", "between"]:
+        return _kind(self.lower, self.upper)
+
+    @property
+    def bound(self) -> str:
+        """The right-hand side in words."""
+        return bound_in_words(self.lower, self.upper)
+
+    def inequalities(self) -> tuple[Expression, ...]:
+        """Smooth g with g <= 0 each; a single g with g == 0 for an equality."""
+        if self.kind == "==":
+            return self._one_sided(self.expression - self.upper, exact=True)
+        above = self._one_sided(self.expression - self.upper) if not math.isinf(self.upper) else ()
+        below = self._one_sided(self.lower - self.expression) if not math.isinf(self.lower) else ()
+        return above + below
+
+    def _one_sided(self, expression: Expression, exact: bool = False) -> tuple[Expression, ...]:
+        try:
+            parts = expression.smooth_parts()
+        except ValueError as error:
+            raise ValueError(f"constraint {self.name!r}: {error}") from None
+        if exact and len(parts) > 1:
+            raise ValueError(
+                f"constraint {self.name!r}: abs(...) or largest(...) == number is not smooth; write abs(...) <= number"
+            )
+        return parts
+
+    def _again(self, bound: object) -> NoReturn:
+        raise TypeError(
+            f"{self} is a constraint and is not compared with {bound!r}; a range is written e.between(0, 1)"
+        )
+
+    __le__ = __ge__ = __lt__ = __gt__ = _again
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            f"the constraint {self} has no truth value; a chain such as 0 <= e <= 1 is written e.between(0, 1)"
+        )
+
+    def __str__(self) -> str:
+        return f"{self.expression} {self.bound}"
+
+    __repr__ = __str__
+
+
 def mean(function: RowFunction, where: Mask | None = None) -> Expression:
     """The mean of `function(params, rows) -> (rows,)` over the rows that `where` selects (default: all)."""
     if not callable(function):
         raise TypeError(f"fp.mean takes a row-wise function such as fp.logistic_loss(model), not {function!r}")
-    _check_hash(function)
+    check_hash(function)
     if where is not None and not isinstance(where, Mask):
         raise TypeError(f'where= takes a mask such as fp.col("y") == 1, not {where!r}')
     return Expression((Term(1.0, Mean(function, where)),))
@@ -248,7 +331,7 @@ def value(function: Callable[[Any, Any], jax.Array]) -> Expression:
         raise TypeError(f"fp.value takes a function (params, rows) -> number, not {function!r}")
     if isinstance(function, Loss):
         raise TypeError(f"{function.name} gives one number per row; take its mean: fp.mean(loss)")
-    _check_hash(function)
+    check_hash(function)
     return Expression((Term(1.0, Value(function)),))
 
 
@@ -276,19 +359,12 @@ def as_expression(thing: Expression | Constraint | Callable[[Any, Any], Any]) ->
     raise TypeError(f"an expression is wanted, such as fp.mean(loss), not {thing!r}")
 
 
-def name_of(function: Any) -> str:
-    """A function's name as a reader would know it."""
-    return str(getattr(function, "name", None) or getattr(function, "__name__", None) or type(function).__name__)
-
-
-def _check_hash(function: Any) -> None:
-    try:
-        hash(function)
-    except TypeError:
-        raise TypeError(
-            f"{name_of(function)} cannot be hashed, so its compiled program could not be found again; wrap it in a "
-            "function: lambda params, rows: fn(params, rows)"
-        ) from None
+def bound_in_words(lower: float, upper: float) -> str:
+    """The bound as it was written: "<= 0.2", ">= 1", "== 0" or "in [0, 1]"."""
+    kind = _kind(lower, upper)
+    if kind == "between":
+        return f"in [{lower:g}, {upper:g}]"
+    return f"{kind} {lower if kind == '>=' else upper:g}"
 
 
 def _without_scope(expression: Expression) -> Expression:
@@ -303,3 +379,11 @@ def _number(thing: Any, what: str) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{what} must be finite, not {number}")
     return number
+
+
+def _kind(lower: float, upper: float) -> Literal["<=", ">=", "==", "between"]:
+    if lower == upper:
+        return "=="
+    if math.isinf(lower):
+        return "<="
+    return ">=" if math.isinf(upper) else "between"

@@ -19,8 +19,9 @@ import numbers
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from fedpact.problem.atoms import RowFunction
 from fedpact.problem.columns import Mask, col
-from fedpact.problem.expressions import Expression, RowFunction, largest, mean
+from fedpact.problem.expressions import Expression, largest, mean
 from fedpact.problem.losses import Loss, positive_rate
 from fedpact.problem.models import Model
 
@@ -110,8 +111,8 @@ def _positives(function: RowFunction, label: Any, positive: Any) -> Mask:
     if not _is_tag(positive):
         raise ValueError(f"positive={positive!r}: the value of column {name!r} that counts as positive")
     if known is not None and name == own and positive not in known:
-        told = ", ".join(map(str, known))
-        raise ValueError(f"positive={positive!r}: the loss knows the labels {told} in column {name!r}")
+        labels = ", ".join(map(str, known))
+        raise ValueError(f"positive={positive!r}: the loss knows the labels {labels} in column {name!r}")
     return column == positive
 
 

@@ -38,9 +38,9 @@ class _Reader:
         if id(thing) in self.read:
             return self.read[id(thing)][1]
         self.read[id(thing)] = (thing, "again")  # met inside itself
-        told = _short(self._text(thing))
-        self.read[id(thing)] = (thing, told)
-        return told
+        text = _short(self._text(thing))
+        self.read[id(thing)] = (thing, text)
+        return text
 
     def _text(self, thing: Any) -> str:
         if isinstance(thing, type):
@@ -88,8 +88,8 @@ class _Reader:
         if isinstance(thing, jax.Array) and jnp.issubdtype(thing.dtype, jax.dtypes.prng_key):
             thing = jax.random.key_data(thing)
         array = np.ascontiguousarray(np.asarray(thing))
-        held = self.text(array.tolist()) if array.dtype.hasobject else hashlib.sha256(array.tobytes()).hexdigest()
-        return f"array {array.dtype} {array.shape} {held}"
+        contents = self.text(array.tolist()) if array.dtype.hasobject else hashlib.sha256(array.tobytes()).hexdigest()
+        return f"array {array.dtype} {array.shape} {contents}"
 
     def _class(self, kind: type) -> str:
         name = f"class {kind.__module__}.{kind.__qualname__}"
@@ -105,23 +105,25 @@ class _Reader:
     def _function(self, function: types.FunctionType) -> str:
         module = function.__globals__.get("__name__", "")  # functools.wraps writes another one over __module__
         name = f"{module}.{function.__qualname__}"
-        held = self.text([function.__defaults__, function.__kwdefaults__, *map(_contents, function.__closure__ or ())])
+        constants = self.text(
+            [function.__defaults__, function.__kwdefaults__, *map(_contents, function.__closure__ or ())]
+        )
         if _by_name(module):
-            return f"function {name} {held}"
+            return f"function {name} {constants}"
         names, attributes = _names(function.__code__)
         read = {n: function.__globals__[n] for n in names if n in function.__globals__}
         read = {n: self._read_of(x, attributes) if isinstance(x, types.ModuleType) else x for n, x in read.items()}
-        return f"function {name} {_code(function.__code__)} {held} {self.text(read)}"
+        return f"function {name} {_code(function.__code__)} {constants} {self.text(read)}"
 
     def _read_of(self, module: types.ModuleType, names: tuple[str, ...]) -> Any:
         """A module, with what of it a function may read."""
         if _by_name(module.__name__):
             return module
-        found = {name: vars(module)[name] for name in names if name in vars(module)}
-        for name, thing in found.items():
+        attributes = {name: vars(module)[name] for name in names if name in vars(module)}
+        for name, thing in attributes.items():
             if isinstance(thing, types.ModuleType):
-                found[name] = self._read_of(thing, tuple(other for other in names if other != name))
-        return [module, found]
+                attributes[name] = self._read_of(thing, tuple(other for other in names if other != name))
+        return [module, attributes]
 
 
 def _short(text: str) -> str:
@@ -141,14 +143,14 @@ def _contents(cell: types.CellType) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def _code(code: types.CodeType) -> str:
-    def told(constant: Any) -> str:
+    def text(constant: Any) -> str:
         if isinstance(constant, types.CodeType):
             return _code(constant)
         if isinstance(constant, frozenset):
             return str(sorted(map(repr, constant)))
         return repr(constant)
 
-    return _short(f"{code.co_code.hex()} {[told(c) for c in code.co_consts]} {code.co_names} {code.co_freevars}")
+    return _short(f"{code.co_code.hex()} {[text(c) for c in code.co_consts]} {code.co_names} {code.co_freevars}")
 
 
 @functools.lru_cache(maxsize=4096)

@@ -49,9 +49,9 @@ class Loss:
                     there = f"the parameters are {', '.join(map(str, params))}, and {there}"
                 raise KeyError(f"{self.name} reads {error}, but {there}") from None
             except TypeError as error:
-                given, there = (jax.tree.map(np.shape, tree) for tree in (params, arrays))
+                shapes, there = (jax.tree.map(np.shape, tree) for tree in (params, arrays))
                 raise ValueError(
-                    f"{self.name}: parameters of shapes {given} do not fit columns of shapes {there} ({error})"
+                    f"{self.name}: parameters of shapes {shapes} do not fit columns of shapes {there} ({error})"
                 ) from None
 
     def _per_row(self, params: Any, rows: Mapping[str, Any]) -> jax.Array:
@@ -89,15 +89,15 @@ class Loss:
 
     def unexpected_labels(self, labels: np.ndarray, scores: Any) -> tuple[list[Any], str]:
         """Labels that this loss has no meaning for, and in words what it expects."""
-        found = np.unique(labels)
+        values = np.unique(labels).tolist()
         if self.labels is not None:
             one_of = ", ".join(map(str, self.labels))
             expected = f"one of {one_of}; recode the column or give labels=(negative, positive)"
-            return [v for v in found.tolist() if v not in self.labels], expected
+            return [v for v in values if v not in self.labels], expected
         if self.formula is _softmax:
             classes = scores.shape[-1]
             expected = f"a whole number from 0 to {classes - 1}; recode the column or give the model more outputs"
-            return [v for v in found.tolist() if v not in range(classes)], expected
+            return [v for v in values if v not in range(classes)], expected
         return [], "a number"
 
 

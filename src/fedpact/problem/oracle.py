@@ -1,6 +1,6 @@
 """A problem's functions on one holder's rows: what a party (or the server) can evaluate, and nothing else.
 
-A problem is compiled into a `Program`: the means and values that it reads, and how objective and constraints are linear
+A problem is compiled into a `Program`: the atoms that it evaluates, and how objective and constraints are linear
 in them. An `Oracle` is a program with the rows of one holder. With n parties the whole problem is
 
     minimise Σ_i objective_i(w) + objective_0(w) + h(w)
@@ -8,6 +8,7 @@ in them. An `Oracle` is a program with the rows of one holder. With n parties th
 """
 
 import dataclasses
+import itertools
 from typing import Any
 
 import equinox as eqx
@@ -15,11 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedpact.problem.constraints import Constraint
-from fedpact.problem.expressions import Expression, Mean, Scope, Value
+from fedpact.problem.atoms import Atom, Evaluator, Scope
+from fedpact.problem.expressions import Constraint, Expression
 from fedpact.problem.fingerprint import digest
-from fedpact.problem.losses import Loss
-from fedpact.problem.models import squared_norm
 from fedpact.problem.personal import Own
 from fedpact.problem.shape import Shape as Shape
 from fedpact.problem.statement import Problem
@@ -50,12 +49,12 @@ class Linear:
 class Program:
     """The compiled problem of one holder; hashable, so that equal problems share compiled code.
 
-    held: a digest of what each atom's function does and reads, so that one whose constants have changed is another one.
-    guarded: whether a mean replaces the rows that its mask leaves out, on which its function has no finite value or slope.
+    digests: of what each atom's function does and reads, so that one whose constants have changed is another one.
+    guarded: whether an atom replaces the rows that its mask leaves out, on which its function has no finite value or slope.
     """
 
-    atoms: tuple[tuple[Mean | Value, Scope], ...]
-    held: tuple[str, ...]
+    atoms: tuple[tuple[Atom, Scope], ...]
+    digests: tuple[str, ...]
     objective: Linear
     constraints: Linear
     pooled: Linear
@@ -66,23 +65,26 @@ class Program:
     guarded: tuple[bool, ...] = ()
 
     def evaluate(self, w: jax.Array, rows: Any, weights: jax.Array) -> jax.Array:
-        """The atoms' values; `weights` has one line per mean, already divided by its count."""
+        """The atoms' values; `weights` has one line per atom over rows, already divided by its count."""
         params = self.shape.unravel(w)
-        per_row: dict[Any, jax.Array] = {}
-        values, line = [], 0
-        for place, (atom, _) in enumerate(self.atoms):
-            if isinstance(atom, Value):
-                values.append(jnp.asarray(atom.function(params, rows), w.dtype))
-                continue
-            if self.is_guarded(place):
-                given = jnp.asarray(atom.function(params, selected_rows(rows, weights[line])), w.dtype)
-            else:
-                if atom.function not in per_row:
-                    per_row[atom.function] = jnp.asarray(atom.function(params, rows), w.dtype)
-                given = per_row[atom.function]
-            values.append(weights[line] @ given)
-            line += 1
+        on_all = Evaluator(params, rows, w.dtype)
+        values = []
+        for place, ((atom, _), line) in enumerate(zip(self.atoms, self.lines(weights), strict=True)):
+            call = on_all
+            if line is not None and self.is_guarded(place):
+                call = Evaluator(params, selected_rows(rows, line), w.dtype)
+            values.append(atom.evaluate(call, line))
         return jnp.stack(values) if values else jnp.zeros(0, w.dtype)
+
+    @property
+    def over_rows(self) -> tuple[tuple[Atom, Scope], ...]:
+        """The atoms over rows: each has a line of weights, in this order."""
+        return tuple((atom, scope) for atom, scope in self.atoms if atom.over_rows)
+
+    def lines(self, weights: jax.Array) -> tuple[jax.Array | None, ...]:
+        """Of each atom its line of weights; None where it is not over rows."""
+        numbers = itertools.count()
+        return tuple(weights[next(numbers)] if atom.over_rows else None for atom, _ in self.atoms)
 
     def without_norm(self, objective: bool, constraints: tuple[bool, ...], pooled: tuple[bool, ...]) -> "Program":
         """The same program with no ‖params‖² in the numbers that are chosen; `norm_shares` says how much there was."""
@@ -103,7 +105,7 @@ class Program:
         return any(line[place] for side in self.sides for line in side.coefficients)
 
     def _without_atoms(self, places: tuple[int, ...]) -> "Program":
-        """Without these atoms, none of them a mean: means have lines of weights."""
+        """Without these atoms, none of them over rows: those have lines of weights."""
 
         def kept(per_atom: tuple[Any, ...]) -> tuple[Any, ...]:
             return tuple(entry for place, entry in enumerate(per_atom) if place not in places)
@@ -113,7 +115,7 @@ class Program:
         return dataclasses.replace(
             self,
             atoms=kept(self.atoms),
-            held=kept(self.held),
+            digests=kept(self.digests),
             guarded=kept(self.guarded),
             objective=objective,
             constraints=constraints,
@@ -127,11 +129,7 @@ class Program:
     @property
     def norms(self) -> tuple[int, ...]:
         """The atoms that are ‖params‖²."""
-        return tuple(
-            place
-            for place, (atom, _) in enumerate(self.atoms)
-            if isinstance(atom, Value) and atom.function is squared_norm
-        )
+        return tuple(place for place, (atom, _) in enumerate(self.atoms) if atom.is_squared_norm)
 
     def norm_shares(self) -> tuple[np.ndarray, ...]:
         """The factor of ‖params‖² in objective, constraints and pooled contributions."""
@@ -151,23 +149,21 @@ class Program:
     def curvature(self, w: jax.Array, rows: Any, weights: jax.Array, pull: jax.Array) -> jax.Array:
         """∇²_w of pullᵀ atoms(w): losses of linear scores by one product of matrices, the rest by derivatives."""
         params = self.shape.unravel(w)
-        per_row: dict[Loss, jax.Array] = {}
         rest: list[int] = []
-        line = 0
-        for place, (atom, _) in enumerate(self.atoms):
-            if isinstance(atom, Mean):
-                if isinstance(atom.function, Loss) and not self.is_guarded(place):
-                    per_row[atom.function] = per_row.get(atom.function, 0.0) + pull[place] * weights[line]
-                else:
-                    rest.append(place)
-                line += 1
-            else:
+        alike: dict[Any, list[int]] = {}  # atoms of one kind and function
+        of_rows: dict[Any, jax.Array] = {}  # what all of them together give to each row
+        for place, ((atom, _), line) in enumerate(zip(self.atoms, self.lines(weights), strict=True)):
+            if line is None or self.is_guarded(place):
                 rest.append(place)
+                continue
+            key = type(atom), atom.function
+            alike.setdefault(key, []).append(place)
+            of_rows[key] = of_rows.get(key, 0.0) + pull[place] * line
         total = jnp.zeros((w.size, w.size), w.dtype)
-        for loss, of_rows in per_row.items():
-            part = loss.curvature(params, rows, of_rows)
+        for key, places in alike.items():
+            part = self.atoms[places[0]][0].curvature(params, rows, of_rows[key])
             if part is None:
-                rest += [i for i, (a, _) in enumerate(self.atoms) if isinstance(a, Mean) and a.function == loss]
+                rest += places
             else:
                 total = total + part
         if rest:
@@ -203,17 +199,23 @@ class Oracle(eqx.Module):
     discloses: bool = eqx.field(static=True, default=False)
     personal: Own | None = None  # a party's own set and pull, where every party has a model of its own
 
-    def disclose(self, told: Any) -> Any:
+    def disclose(self, values: Any) -> Any:
         """What this holder tells about itself in every round, for the report's curves: nothing unless it agreed to."""
-        return told if self.discloses else None
+        return values if self.discloses else None
 
     def __call__(self, w: jax.Array) -> Values:
         atoms = self.program.evaluate(w, self.rows, self.weights)
         program = self.program
         return Values(program.objective(atoms)[0], program.constraints(atoms), program.pooled(atoms))
 
+    def objective_weight(self) -> jax.Array:
+        """The sum of the weights that the objective gives to this holder's rows; 0 where it reads none."""
+        over_rows = [place for place, (atom, _) in enumerate(self.program.atoms) if atom.over_rows]
+        coefficients = np.asarray(self.program.objective.coefficients[0])[over_rows]
+        return jnp.asarray(coefficients) @ self.weights.sum(1)
+
     def sample(self, places: jax.Array, factor: jax.Array) -> "Oracle":
-        """The same functions on some rows, each mean's weights multiplied by `factor`."""
+        """The same functions on some rows, their weights multiplied by `factor`."""
         rows = {name: column[places] for name, column in self.rows.items()}
         return dataclasses.replace(self, rows=rows, weights=factor * self.weights[:, places])
 
@@ -222,11 +224,10 @@ class Oracle(eqx.Module):
         program = self.program
         if not program.atoms:
             return jnp.zeros((w.size, w.size), w.dtype)
-        sides = (program.objective, program.constraints, program.pooled)
-        given = (weights.objective[None], weights.constraints, weights.pooled)
-        pull = sum(
-            (s.back(g, len(program.atoms)) for s, g in zip(sides, given, strict=True)), jnp.zeros(len(program.atoms))
-        )
+        count = len(program.atoms)
+        of_sides = (weights.objective[None], weights.constraints, weights.pooled)
+        pulls = (side.back(of_side, count) for side, of_side in zip(program.sides, of_sides, strict=True))
+        pull = sum(pulls, jnp.zeros(count))
         return program.curvature(w, self.rows, self.weights, pull)
 
     @property
@@ -236,6 +237,12 @@ class Oracle(eqx.Module):
     @property
     def pooled_equality(self) -> np.ndarray:
         return np.asarray(self.program.pooled_equality, bool)
+
+    @property
+    def own_set(self) -> Own:
+        """The party's own set and pull; only where every party has a model of its own."""
+        assert self.personal is not None
+        return self.personal
 
     @property
     def parties(self) -> int:
@@ -260,20 +267,20 @@ class SlackOracle(eqx.Module):
     own: Oracle
     at_server: bool = eqx.field(static=True)
 
-    def disclose(self, told: Any) -> Any:
-        return self.own.disclose(told)
+    def disclose(self, values: Any) -> Any:
+        return self.own.disclose(values)
 
     def __call__(self, w: jax.Array) -> Values:
         n, p = self.own.parties, len(self.own.program.pooled)
         theta, slacks = w[: w.size - n * p], w[w.size - n * p :].reshape(n, p) / n
         values = self.own(theta)
-        held = values.pooled + slacks.sum(0) if self.at_server else values.pooled - slacks[self.own.index]
-        return Values(values.objective, jnp.concatenate([values.constraints, held]), jnp.zeros(0, w.dtype))
+        pooled = values.pooled + slacks.sum(0) if self.at_server else values.pooled - slacks[self.own.index]
+        return Values(values.objective, jnp.concatenate([values.constraints, pooled]), jnp.zeros(0, w.dtype))
 
     def curvature(self, w: jax.Array, weights: Values) -> jax.Array:
         n, p = self.own.parties, len(self.own.program.pooled)
-        held = weights.constraints.size - p
-        inside = Values(weights.objective, weights.constraints[:held], weights.constraints[held:])
+        m = weights.constraints.size - p
+        inside = Values(weights.objective, weights.constraints[:m], weights.constraints[m:])
         return jnp.pad(self.own.curvature(w[: w.size - n * p], inside), (0, n * p))
 
     @property
@@ -311,9 +318,9 @@ def compile_problem(problem: Problem, shape: Shape, parties: int) -> Compiled:
         equal[scope] += [constraint.kind == "=="] * len(parts)
         rows.append((constraint, scope, tuple(range(start, start + len(parts)))))
 
-    def side(mine: tuple[Scope, ...], constraints: list[Expression], equality: list[bool], share: float) -> Program:
+    def side(scopes: tuple[Scope, ...], constraints: list[Expression], equality: list[bool]) -> Program:
         wanted = [problem.objective, *constraints, *sides["pooled"]]
-        atoms = dict.fromkeys(t.evaluated for e in wanted for t in e.terms if t.scope in mine)
+        atoms = dict.fromkeys(t.evaluated for e in wanted for t in e.terms if t.scope in scopes)
         order = {atom: place for place, atom in enumerate(atoms)}
         for function in {atom.function for atom, _ in order}:
             digests[function] = digests.get(function) or digest(function)
@@ -323,16 +330,17 @@ def compile_problem(problem: Problem, shape: Shape, parties: int) -> Compiled:
             for expression in expressions:
                 line = [0.0] * len(order)
                 for term in expression.terms:
-                    if term.scope in mine:
-                        shared = averaged and (term.scope == "party" or isinstance(term.atom, Value))
-                        line[order[term.evaluated]] += term.coefficient * (share if shared else 1.0)
+                    if term.scope in scopes:
+                        atom, scope = term.evaluated
+                        share = atom.share(scope, parties) if averaged else 1.0
+                        line[order[atom, scope]] += term.coefficient * share
                 lines.append(tuple(line))
             return Linear(tuple(lines), tuple(e.constant if constant else 0.0 for e in expressions))
 
-        at_server = "server" in mine
+        at_server = "server" in scopes
         return Program(
             atoms=tuple(order),
-            held=tuple(digests[atom.function] for atom, _ in order),
+            digests=tuple(digests[atom.function] for atom, _ in order),
             objective=linear([problem.objective], constant=at_server, averaged=True),
             constraints=linear(constraints, constant=True, averaged=False),
             pooled=linear(sides["pooled"], constant=at_server, averaged=True),
@@ -343,7 +351,7 @@ def compile_problem(problem: Problem, shape: Shape, parties: int) -> Compiled:
         )
 
     return Compiled(
-        party=side(("party", "pooled"), sides["party"], equal["party"], 1.0 / parties),
-        server=side(("server",), sides["server"], equal["server"], 1.0),
+        party=side(("party", "pooled"), sides["party"], equal["party"]),
+        server=side(("server",), sides["server"], equal["server"]),
         rows=tuple(rows),
     )

@@ -45,9 +45,8 @@ class Personal:
     """A set and a pull for every party: lists in the order of the parties, mappings by their names, one for all, or a function
     of a party's name: in a deployed run each party calls it at home, so that its set can be in a file of its own.
 
-    sets: where each party's model must lie: fp.l1_ball(20), fp.l2_ball, fp.linf_ball, fp.box_set, fp.simplex, fp.nonnegative,
-        fp.affine, fp.halfspace, fp.everywhere, fp.projection(fn).
-    pull: σ_i > 0, the weight of ‖x_i − x̄‖²/2.
+    - `sets`: where each party's model must lie, such as fp.l1_ball(20) or another of `fp.sets`.
+    - `pull`: σ_i > 0, the weight of ‖x_i − x̄‖²/2.
     """
 
     sets: AnySet | Sequence[AnySet] | Mapping[str, AnySet] | Callable[[str], AnySet]
@@ -133,7 +132,7 @@ def _dealt(field: str, given: Any, names: Sequence[str]) -> list[Any]:
         missing = [name for name in names if name not in given]
         if missing:
             raise ValueError(
-                f"Personal({field}=...) has none for party {missing[0]!r}; fp.everywhere() is no restriction"
+                f"Personal({field}=...) has none for party {missing[0]!r}; fp.sets.everywhere() is no restriction"
             )
         return [given[name] for name in names]
     if isinstance(given, list | tuple | np.ndarray):

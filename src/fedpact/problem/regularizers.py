@@ -74,11 +74,11 @@ class Regularizer:
                 weight = part.numbers[0]
         if np.any(lower > upper):
             raise ValueError("the boxes of the regulariser have no point in common; widen one or leave it out")
-        bent: Literal["none", "coordinates", "groups"] = "none"
+        kinks: Literal["none", "coordinates", "groups"] = "none"
         if groups:
-            bent = "groups"
+            kinks = "groups"
         elif l1.any() or np.isfinite(lower).any() or np.isfinite(upper).any():
-            bent = "coordinates"
+            kinks = "coordinates"
         flat: Any = {
             "ridge": ridge,
             "l1": l1,
@@ -87,11 +87,11 @@ class Regularizer:
             "group": group,
             "weight": np.asarray(weight),
         }
-        return FlatRegularizer(**flat, groups=groups, bent=bent)
+        return FlatRegularizer(**flat, groups=groups, kinks=kinks)
 
 
 class FlatRegularizer(eqx.Module):
-    """h on a flat vector: Σ ridge·w² (smooth) plus a bent part with a closed proximal operator."""
+    """h on a flat vector: Σ ridge·w² (smooth) plus a nonsmooth part with a closed proximal operator."""
 
     ridge: jax.Array
     l1: jax.Array
@@ -100,28 +100,28 @@ class FlatRegularizer(eqx.Module):
     group: jax.Array
     weight: jax.Array
     groups: int = eqx.field(static=True)
-    bent: Literal["none", "coordinates", "groups"] = eqx.field(static=True)
+    kinks: Literal["none", "coordinates", "groups"] = eqx.field(static=True)
 
     def smooth(self, w: jax.Array) -> jax.Array:
         """Σ ridge·w²; its gradient is 2 ridge·w."""
         return jnp.sum(self.ridge * w**2)
 
-    def bend(self, w: jax.Array) -> jax.Array:
+    def nonsmooth(self, w: jax.Array) -> jax.Array:
         """The part without a gradient; a box counts 0 (iterates are kept inside by the proximal operator)."""
-        if self.bent == "none":
+        if self.kinks == "none":
             return jnp.zeros((), w.dtype)
-        if self.bent == "coordinates":
+        if self.kinks == "coordinates":
             return jnp.sum(self.l1 * jnp.abs(w))
         return self.weight * jnp.sum(self._norms(w))
 
     def value(self, w: jax.Array) -> jax.Array:
-        return self.smooth(w) + self.bend(w)
+        return self.smooth(w) + self.nonsmooth(w)
 
     def prox(self, w: jax.Array, step: jax.Array | float) -> jax.Array:
-        """argmin_v ‖v − w‖²/2 + step · bend(v), inside the box; `step`: one number, or (not grouped) one each."""
-        if self.bent == "none":
+        """argmin_v ‖v − w‖²/2 + step · nonsmooth(v), inside the box; `step`: one number, or (not grouped) one each."""
+        if self.kinks == "none":
             return w
-        if self.bent == "coordinates":
+        if self.kinks == "coordinates":
             shrunk = jnp.sign(w) * jnp.maximum(jnp.abs(w) - step * self.l1, 0.0)
             return jnp.clip(shrunk, self.lower, self.upper)
         norms = self._norms(w)
@@ -134,10 +134,10 @@ class FlatRegularizer(eqx.Module):
         return jax.jacfwd(lambda v: self.prox(v, step))(w)
 
     def distance(self, w: jax.Array, gradient: jax.Array) -> jax.Array:
-        """dist∞(0, gradient + ∂bend(w)), `gradient` that of everything smooth."""
-        if self.bent == "none":
+        """dist∞(0, gradient + ∂nonsmooth(w)), `gradient` that of everything smooth."""
+        if self.kinks == "none":
             return jnp.max(jnp.abs(gradient), initial=0.0)
-        if self.bent == "coordinates":
+        if self.kinks == "coordinates":
             least = gradient + jnp.where(w > 0, self.l1, -self.l1)
             most = gradient + jnp.where(w < 0, -self.l1, self.l1)
             least = jnp.where(w <= self.lower, -jnp.inf, least)
@@ -163,7 +163,7 @@ class FlatRegularizer(eqx.Module):
         """The same h on a longer vector whose last `extra` entries are free."""
         fill = {"ridge": 0.0, "l1": 0.0, "lower": -jnp.inf, "upper": jnp.inf, "group": -1}
         longer = {name: jnp.pad(getattr(self, name), (0, extra), constant_values=v) for name, v in fill.items()}
-        return FlatRegularizer(**longer, weight=self.weight, groups=self.groups, bent=self.bent)
+        return FlatRegularizer(**longer, weight=self.weight, groups=self.groups, kinks=self.kinks)
 
     def _norms(self, w: jax.Array) -> jax.Array:
         squares = jax.ops.segment_sum(jnp.where(self.group >= 0, w**2, 0.0), self.group, self.groups)

@@ -1,9 +1,11 @@
 """Convex sets with a projection Π(x) = argmin_{z ∈ X} ‖z − x‖: where a party's own model must lie.
 
-    fp.l1_ball(r)       ‖x‖₁ <= r           fp.nonnegative()    x >= 0              fp.affine(A, b)     Ax = b
-    fp.l2_ball(r)       ‖x‖₂ <= r           fp.simplex(s)       x >= 0, Σx = s      fp.halfspace(a, b)  a·x <= b
-    fp.linf_ball(r)     max |x| <= r        fp.box_set(lo, hi)  lo <= x <= hi       fp.projection(fn)   whatever fn projects to
-    fp.everywhere()     all x               A & B               both, where the projection is known
+    l1_ball(r)     ‖x‖₁ <= r      nonnegative()  x >= 0           affine(A, b)     Ax = b
+    l2_ball(r)     ‖x‖₂ <= r      simplex(s)     x >= 0, Σx = s   halfspace(a, b)  a·x <= b
+    linf_ball(r)   max |x| <= r   box(lo, hi)    lo <= x <= hi    projection(fn)   whatever fn projects to
+    everywhere()   all x          A & B          both, where the projection is known
+
+They are in `fp.sets`; fp.l1_ball stands beside the regularisers too.
 
 x are all of a party's parameters, as one vector; `on="w"` names those that are meant. (`fp.box` is a regulariser, for
 the one model of a problem without personal sets.) Numbers such as a radius are arrays, so that parties whose sets differ in
@@ -47,7 +49,7 @@ class ConvexSet(eqx.Module):
         if isinstance(other, Both):
             return other & self
         if not isinstance(other, ConvexSet):
-            raise TypeError(f"a set is intersected with another one, such as fp.nonnegative(), not with {other!r}")
+            raise TypeError(f"a set is intersected with another one, such as fp.sets.nonnegative(), not with {other!r}")
         if self.on is not None and other.on is not None and not set(self.on) & set(other.on):
             return Both((self, other))
         if self.on == other.on:
@@ -57,7 +59,7 @@ class ConvexSet(eqx.Module):
                     return met
         raise ValueError(
             f"the projection onto {in_words(self)} and {in_words(other)} together is not known in closed form; give it as "
-            "fp.projection(fn), or put the two on different parameters with on="
+            "fp.sets.projection(fn), or put the two on different parameters with on="
         )
 
 
@@ -111,7 +113,7 @@ class Box(ConvexSet):
         size = _size(self, shape)
         for bound in (self.lower, self.upper):
             if bound.ndim and bound.size != size:
-                raise ValueError(f"fp.box_set has bounds of {bound.size} entries, but it is on {size} parameters")
+                raise ValueError(f"fp.sets.box has bounds of {bound.size} entries, but it is on {size} parameters")
         lower, upper = (np.ravel(bound) if bound.ndim else bound for bound in (self.lower, self.upper))
         return Box(lower, upper, on=self.on)
 
@@ -147,7 +149,7 @@ class Affine(ConvexSet):
     def fitted(self, shape: Shape) -> "Affine":
         if self.matrix.shape[1] != _size(self, shape):
             raise ValueError(
-                f"fp.affine has a matrix of {self.matrix.shape[1]} columns, but it is on {_size(self, shape)} parameters"
+                f"fp.sets.affine has a matrix of {self.matrix.shape[1]} columns, but it is on {_size(self, shape)} parameters"
             )
         return self
 
@@ -164,7 +166,7 @@ class Halfspace(ConvexSet):
     def fitted(self, shape: Shape) -> "Halfspace":
         if self.normal.size != _size(self, shape):
             raise ValueError(
-                f"fp.halfspace has a normal of {self.normal.size} entries, but it is on {_size(self, shape)} parameters"
+                f"fp.sets.halfspace has a normal of {self.normal.size} entries, but it is on {_size(self, shape)} parameters"
             )
         return self
 
@@ -191,12 +193,12 @@ class Projection(ConvexSet):
             found = [(name, spec) for name, spec in leaf_names(given) if name in self.on]
             if len(found) > len(self.on):
                 raise ValueError(
-                    f"fp.projection is on {', '.join(self.on)}, of which the parameters have several; leave on= out"
+                    f"fp.sets.projection is on {', '.join(self.on)}, of which the parameters have several; leave on= out"
                 )
             chosen = dict(found)
             given = chosen[self.on[0]] if len(self.on) == 1 else chosen
         fitted = Projection(self.function, Shape.of(given), on=self.on)
-        told = f"fp.projection({getattr(self.function, '__name__', 'fn')})"
+        told = f"fp.sets.projection({getattr(self.function, '__name__', 'fn')})"
         try:
             back = jax.eval_shape(self.function, given)
         except Exception as error:
@@ -236,7 +238,7 @@ def box_set(lower: Any = -math.inf, upper: Any = math.inf, on: str | Sequence[st
     except (TypeError, ValueError):
         sound, low, high = False, np.zeros(()), np.zeros(())
     if not sound:
-        raise ValueError(f"fp.box_set({lower!r}, {upper!r}): numbers or arrays, no lower bound above the upper one")
+        raise ValueError(f"fp.sets.box({lower!r}, {upper!r}): numbers or arrays, no lower bound above the upper one")
     return Box(low, high, on=parameter_names(on))
 
 
@@ -255,15 +257,15 @@ def affine(matrix: Any, right: Any, on: str | Sequence[str] | None = None) -> Co
     try:
         a, b = np.atleast_2d(np.asarray(matrix, float)), np.atleast_1d(np.asarray(right, float))
     except (TypeError, ValueError):
-        raise TypeError("fp.affine(matrix, right): two arrays of numbers") from None
+        raise TypeError("fp.sets.affine(matrix, right): two arrays of numbers") from None
     if a.ndim != 2 or b.shape != a.shape[:1] or not (np.isfinite(a).all() and np.isfinite(b).all()):
         raise ValueError(
-            f"fp.affine: a matrix of shape {a.shape} and a right-hand side of shape {b.shape} do not go together, or are "
+            f"fp.sets.affine: a matrix of shape {a.shape} and a right-hand side of shape {b.shape} do not go together, or are "
             "not finite"
         )
     across = np.linalg.pinv(a)
     if not np.allclose(a @ (across @ b), b, rtol=1e-9, atol=1e-12):
-        raise ValueError("fp.affine: the equations contradict each other, so the set is empty")
+        raise ValueError("fp.sets.affine: the equations contradict each other, so the set is empty")
     return Affine(a, b, across, on=parameter_names(on))
 
 
@@ -271,7 +273,7 @@ def halfspace(normal: Any, bound: float, on: str | Sequence[str] | None = None) 
     """normal · x <= bound."""
     a = np.ravel(np.asarray(normal, float))
     if not np.isfinite(a).all() or not a.any() or not _real(bound):
-        raise ValueError("fp.halfspace(normal, bound): a vector of finite numbers, not all 0, and a number")
+        raise ValueError("fp.sets.halfspace(normal, bound): a vector of finite numbers, not all 0, and a number")
     return Halfspace(a, np.asarray(float(bound)), on=parameter_names(on))
 
 
@@ -287,7 +289,7 @@ def projection(function: Callable[[Any], Any], on: str | Sequence[str] | None = 
     It is tried before the run: whether it keeps shapes, and whether it is the projection onto something convex.
     """
     if not callable(function):
-        raise TypeError(f"fp.projection takes a function of the parameters, not {function!r}")
+        raise TypeError(f"fp.sets.projection takes a function of the parameters, not {function!r}")
     return Projection(function, on=parameter_names(on))
 
 
@@ -326,7 +328,7 @@ def _meet(one: ConvexSet, two: ConvexSet) -> ConvexSet | None:
         return Box(lower, upper, on=one.on)
     if isinstance(one, Affine) and isinstance(two, Affine):
         if one.matrix.shape[1] != two.matrix.shape[1]:
-            raise ValueError("the two fp.affine sets are on different numbers of parameters")
+            raise ValueError("the two fp.sets.affine sets are on different numbers of parameters")
         return affine(np.vstack([one.matrix, two.matrix]), np.concatenate([one.right, two.right]), one.on)
     nonnegative = isinstance(two, Box) and two.lower.ndim == 0 and two.lower == 0 and np.all(two.upper == math.inf)
     if nonnegative and isinstance(one, L1Ball | L2Ball):

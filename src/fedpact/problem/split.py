@@ -4,11 +4,14 @@ scores = top(Σ_i bottom_i(x_i))   or   top((bottom_1(x_1), …, bottom_n(x_n)))
 """
 
 import dataclasses
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 
+from fedpact.problem.columns import numeric
 from fedpact.problem.models import Model, Rows
 
 TOP = "top"  # the name of the top model's parameters beside the parties' blocks
@@ -25,12 +28,12 @@ class SplitModel(Model):
 
     def bottom_for(self, width: int) -> Model:
         """The bottom of a holder of this many features."""
-        made = self.bottom(width)
-        if not isinstance(made, Model):
+        bottom = self.bottom(width)
+        if not isinstance(bottom, Model):
             raise TypeError(
-                f"split_model(bottom=...): bottom({width}) gives a {type(made).__name__}, not a model such as fp.linear()"
+                f"split_model(bottom=...): bottom({width}) gives a {type(bottom).__name__}, not a model such as fp.linear()"
             )
-        return made
+        return bottom
 
     def init(self, key: jax.Array, rows: Rows) -> Any:
         return {} if self.top is None else self.top.init(key, {"x": self._joined(rows)})
@@ -39,11 +42,28 @@ class SplitModel(Model):
         joined = self._joined(rows)
         return joined if self.top is None else self.top.apply(params, {"x": joined})
 
+    def predict(self, params: Mapping[str, Any], tables: Mapping[str, Any], parties: Sequence[str]) -> jax.Array:
+        """Scores from all parties' blocks and tables, by name."""
+        outputs = []
+        for name in parties:
+            if not isinstance(tables, Mapping) or name not in tables:
+                raise ValueError(f"predict needs the table of every party by name; there is none of {name!r}")
+            x = jnp.asarray(numeric(tables[name])["x"])
+            bottom, block = self.bottom_for(math.prod(x.shape[1:])), jax.tree.map(jnp.asarray, params[name])
+            try:
+                outputs.append(bottom.apply(block, {"x": x}))
+            except TypeError as error:
+                raise ValueError(f"column 'x' of party {name!r} does not fit its parameters ({error})") from None
+        if len({len(part) for part in outputs}) > 1:
+            raise ValueError("predict needs the same rows of every party, but their tables have different lengths")
+        embedded = sum(outputs[1:], outputs[0]) if self.combine == "sum" else jnp.stack(outputs, axis=1)
+        return self.apply(jax.tree.map(jnp.asarray, params.get(TOP, {})), {EMBEDDED: embedded})
+
     def _joined(self, rows: Rows) -> jax.Array:
-        given = rows[EMBEDDED]
+        embedded = rows[EMBEDDED]
         if self.combine == "sum":
-            return given
-        return given.reshape(given.shape[0], -1)  # (rows, parties, width): one party after the other
+            return embedded
+        return embedded.reshape(embedded.shape[0], -1)  # (rows, parties, width): one party after the other
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +76,8 @@ class Chain(Model):
         params, signal = {}, rows["x"]
         for place, part in enumerate(self.parts):
             if isinstance(part, Model):
-                mine = params[str(place)] = part.init(jax.random.fold_in(key, place), {"x": signal})
-                signal = jax.eval_shape(part.apply, mine, {"x": signal})
+                of_part = params[str(place)] = part.init(jax.random.fold_in(key, place), {"x": signal})
+                signal = jax.eval_shape(part.apply, of_part, {"x": signal})
             else:
                 signal = jax.eval_shape(part, signal)
             signal = jax.ShapeDtypeStruct(signal.shape, signal.dtype)

@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from fedpact.problem.constraints import Constraint
-from fedpact.problem.expressions import Bent, Expression, Mean, Term, as_expression
+from fedpact.problem.atoms import Atom, Scope
+from fedpact.problem.expressions import Constraint, Expression, as_expression
 from fedpact.problem.losses import Loss
 from fedpact.problem.models import Model
 from fedpact.problem.personal import Personal
@@ -40,21 +40,12 @@ class Problem:
     @property
     def losses(self) -> tuple[Loss, ...]:
         """Every loss that the problem reads, once."""
-        functions = [t.atom.function for t in self.terms() if isinstance(t.atom, Mean)]
-        return tuple(dict.fromkeys(f for f in functions if isinstance(f, Loss)))
+        return tuple(dict.fromkeys(atom.loss for atom, _ in self.atoms() if atom.loss is not None))
 
-    def terms(self) -> tuple[Term, ...]:
-        """All terms of objective and constraints, absolute values and maxima opened."""
-
-        def opened(expression: Expression) -> list[Term]:
-            out = []
-            for term in expression.terms:
-                parts = term.atom.parts if isinstance(term.atom, Bent) else ()
-                out += [inner for part in parts for inner in opened(part.scoped(term.scope))] if parts else [term]
-            return out
-
+    def atoms(self) -> tuple[tuple[Atom, Scope], ...]:
+        """What objective and constraints evaluate, and over which rows."""
         expressions = [self.objective, *(c.expression for c in self.constraints)]
-        return tuple(term for expression in expressions for term in opened(expression))
+        return tuple(atom for expression in expressions for atom in expression.atoms())
 
     def __str__(self) -> str:
         lines = [f"minimise {self.objective}{' + h' if self.regularizer.parts else ''}"]
@@ -103,7 +94,7 @@ def minimize(
     if regularizer is not None and not isinstance(regularizer, Regularizer):
         raise TypeError(f"regularizer= takes fp.l1, fp.l2, fp.box or fp.group, not {regularizer!r}")
     goal = as_expression(objective)
-    if any(isinstance(term.atom, Bent) for term in goal.terms):
+    if not goal.is_smooth:
         raise ValueError(
             f"the objective {goal} has a corner at abs(...) or largest(...); bound that by a constraint instead"
         )
@@ -123,7 +114,7 @@ def _check_personal(personal: Any, goal: Expression, constraints: list[Constrain
     if regularizer.even is None:
         raise ValueError(
             "beside personal= the regulariser is fp.l2(a) on all parameters, taken at the average model; bounds and "
-            "budgets are sets: fp.box_set, fp.l1_ball"
+            "budgets are sets: fp.sets.box, fp.l1_ball"
         )
     if any(term.scope == "server" for term in goal.terms):
         raise ValueError("beside personal= the objective is the parties', not .at_server()")

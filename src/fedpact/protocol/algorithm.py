@@ -1,19 +1,22 @@
-"""What a method is: immutable options, and pure functions of explicit state."""
+"""What a method is: options that are checked where they are made, and what runs once they are bound to a setting."""
 
 import abc
 import enum
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 
-from fedpact.federation.blocks import Block
 from fedpact.federation.setting import Setting
+from fedpact.problem.atoms import Scope
 from fedpact.problem.oracle import Oracle
-from fedpact.protocol.network import Network, PartyStates
+from fedpact.protocol.messages import Reply
+from fedpact.protocol.phases import Phase, Phases, ServerData
 
 Server = TypeVar("Server")
+Split = Literal["rows", "columns", "personal"]
 
 
 class Status(enum.IntEnum):
@@ -27,6 +30,9 @@ class Status(enum.IntEnum):
     stopped = 5
     stalled = 6
 
+    def as_array(self) -> jax.Array:
+        return jnp.asarray(int(self))
+
 
 class Goal(eqx.Module):
     """What a run aims at: both tolerances of Definition 1 (dimensionless, as the problem's numbers are)."""
@@ -35,13 +41,27 @@ class Goal(eqx.Module):
     feasibility: jax.Array
 
 
-class Answer(eqx.Module):
-    """What a method has found, as the server knows it: the point, and the multipliers that the server holds."""
+class Begin(eqx.Module):
+    """What a run begins with: the first parameters, the goal, and a random key (uint32 words of `jax.random.key_data`)."""
 
     w: jax.Array
+    goal: Goal
+    key: jax.Array
+
+
+class FirstParameters(eqx.Module):
+    """What parties are sent before the first round, unless a method says otherwise."""
+
+    parameters: jax.Array
+
+
+class Answer(eqx.Module):
+    """What a method hands out, as the server knows it: the parameters, and the multipliers that the server holds."""
+
+    parameters: jax.Array
     server_multipliers: jax.Array
     pooled_multipliers: jax.Array
-    empty_radius: jax.Array  # no feasible point lies this near to w (convex constraints); 0 where nothing is known
+    infeasible_radius: jax.Array  # no feasible point lies this near (convex constraints); 0 where nothing is known
 
 
 class Info(eqx.Module):
@@ -53,69 +73,186 @@ class Info(eqx.Module):
 
 
 class PersonalInfo(Info):
-    """Where sets are personal, with how far each party's model is outside its set, of the parties that tell it."""
+    """Where sets are personal, with each party's distance from its set, of parties that disclose it."""
 
     infeasibility: Any = None
 
 
-class Told(eqx.Module):
+class Disclosed(eqx.Module):
     """What a party discloses for the report: its constraints and multipliers at the point just evaluated."""
 
     constraints: jax.Array
     multipliers: jax.Array
 
 
-class Algorithm(eqx.Module, Generic[Server]):
-    """A method. `init` and `round` talk to parties through `net` alone."""
+class Method(eqx.Module, Generic[Server]):
+    """What runs: pure functions of explicit state, in phases. Hashable, so that equal methods share compiled programs.
 
-    def prepared(self, setting: Setting) -> "Algorithm[Server]":
-        """The same method with choices that depend on the problem made; called once before `init`, it may refuse."""
-        del setting
-        return self
+    A method is made of `opening` (before the first round), `round` and `closing` (before the answer); most need only the
+    functions of `OnePhase`.
 
-    def deployed(self, enough: Callable[[], bool]) -> "Algorithm[Server]":
-        """The same method for a party on a machine of its own; `enough` tells a patient step that the others have answered."""
+    - `personal_models`: whether `block` is a model of the party's own (default: one model for all).
+    """
+
+    personal_models: ClassVar[bool] = False
+
+    # the phases
+
+    @property
+    def opening(self) -> Phases:
+        """Before the first round: from `Begin` to the server's first state."""
+        return (Phase(self.invite, self.join, self.start),)
+
+    @property
+    @abc.abstractmethod
+    def round(self) -> Phases:
+        """One round of communication: from the server's state to what `finish` takes."""
+
+    @property
+    def closing(self) -> Phases:
+        """After the last round: from the server's state to what `answer` takes (default: nothing to be done)."""
+        return ()
+
+    # at the server
+
+    def invite(self, own: ServerData, begin: Begin) -> Any:
+        """The message before the first round (default: `FirstParameters`)."""
+        del own
+        return FirstParameters(begin.w)
+
+    @abc.abstractmethod
+    def start(self, own: ServerData, begin: Begin, reply: Reply) -> Any:
+        """The server's state before the first round; `reply` combines what `join` replied."""
+
+    def finish(self, own: ServerData, carry: Any) -> tuple[Server, Info]:
+        """The end of a round: the server's state and the line of the history (default: what the last `hear` returned)."""
+        del own
+        return carry
+
+    def status(self, server: Server) -> jax.Array:
+        """A `Status`, as a number (default: the state's own field)."""
+        return server.status  # pyright: ignore[reportAttributeAccessIssue]
+
+    @abc.abstractmethod
+    def answer(self, own: ServerData, carry: Any) -> Answer:
+        """The point to be certified and handed out."""
+
+    def aim(self, server: Server, goal: Goal) -> Server:
+        """Go on towards another goal: a stricter one where the certificate did not confirm the method's own measure."""
+        del goal
+        return server
+
+    # at a party
+
+    def join(self, own: Any, state: None, message: Any) -> tuple[Any, Reply]:
+        """Before the first round (default: the party has no state)."""
+        del own, state, message
+        return (), Reply()
+
+    def multipliers(self, own: Oracle, state: Any, answer: Any) -> jax.Array:
+        """The party's own multipliers at the answer (default: zero)."""
+        del state, answer
+        return jnp.zeros(own.equality.size)
+
+    def block(self, own: Any, state: Any, answer: Any) -> jax.Array:
+        """The party's own parameters at the answer, where it has some: its block over columns, or its own model (default: the
+        model that all parties share)."""
+        del own, state
+        return answer.parameters
+
+    def deployed(self, enough: Callable[[], bool]) -> Self:
+        """The same method at a party on a machine of its own; `enough()` says that the other parties have replied."""
         del enough
         return self
 
-    @abc.abstractmethod
-    def init(self, net: Network, w: jax.Array, goal: Goal, key: jax.Array) -> tuple[Server, PartyStates]:
-        """The state before the first round."""
+
+class OnePhase(Method[Server]):
+    """A method whose round is one exchange: ask, step, hear."""
+
+    @property
+    def round(self) -> Phases:
+        return (Phase(self.ask, self.step, self.hear),)
 
     @abc.abstractmethod
-    def round(self, server: Server, parties: PartyStates, net: Network) -> tuple[Server, PartyStates, Info]:
-        """One round of communication."""
+    def ask(self, own: ServerData, server: Server) -> Any:
+        """At the server: the message of a round."""
 
     @abc.abstractmethod
-    def status(self, server: Server) -> jax.Array:
-        """A `Status`, as a number."""
+    def step(self, own: Oracle, state: Any, message: Any) -> tuple[Any, Reply]:
+        """At a party: from its own data, its state and the message to its new state and its reply."""
 
     @abc.abstractmethod
-    def answer(self, server: Server, net: Network) -> Answer:
-        """The point to be certified and handed out."""
+    def hear(self, own: ServerData, server: Server, reply: Reply) -> tuple[Server, Info]:
+        """At the server: from the combined reply to the new state and the line of the history."""
+
+
+class Algorithm(eqx.Module):
+    """Options of a method, checked where they are made. `bind` gives what runs.
+
+    What a method can do is declared here and read by `fp.solve`, `fp.explain`, `fp.audit` and a party's policy:
+
+    - `supports`: the settings it runs in: "rows", "columns", "personal" (default: rows).
+    - `keeps`: the scopes of the constraints it keeps: "party", "pooled", "server" (default: none; it then refuses them).
+    - `personal_models`: whether it gives every party a model of its own (default: one model for all).
+    - `sends_residuals`: whether parties without labels get residuals of single rows, from which labels can be inferred and
+      which `fp.EncryptedResiduals` protects (default: no).
+    """
+
+    supports: ClassVar[frozenset[Split]] = frozenset({"rows"})
+    keeps: ClassVar[frozenset[Scope]] = frozenset()
+    personal_models: ClassVar[bool] = False
+    sends_residuals: ClassVar[bool] = False
+
+    def bind(self, setting: Setting) -> Method[Any]:
+        """The method for this setting; raises ValueError where the declarations or the options do not fit it."""
+        _check_declared(self, setting)
+        return self.bound(setting)
 
     @abc.abstractmethod
-    def multipliers(self, own: Oracle, state: Any, answer: Answer) -> jax.Array:
-        """A party's step: its own multipliers at the answer."""
+    def bound(self, setting: Setting) -> Method[Any]:
+        """The method for a setting that the declarations allow; may still refuse it."""
 
-    @abc.abstractmethod
-    def aim(self, server: Server, goal: Goal) -> Server:
-        """Go on towards another goal: a stricter one where the certificate did not confirm what the method believed."""
+    @property
+    def rows_per_mean(self) -> int | None:
+        """The rows of a party behind every mean that it sends, of methods that draw some (default None: all rows)."""
+        return None
+
+    def title(self, setting: Setting) -> str:
+        """The method in words: "ProxAL with Newton"."""
+        del setting
+        return type(self).__name__
+
+    def usual_rounds(self, setting: Setting) -> tuple[int, int] | None:
+        """Rounds that like problems took, least median and worst, as `fedpact reproduce rounds` counts them."""
+        del setting
+        return None
 
 
-class PersonalAlgorithm(Algorithm[Server]):
-    """A method that takes problems with personal sets: one model for all, or a model for each party."""
+INSTEAD: dict[Split, str] = {
+    "rows": "over rows use fp.InteriorPoint(), or without constraints fp.FedAvg()",
+    "columns": "over columns use fp.FairVFL(), or fp.SSCA(batch=100)",
+    "personal": "with personal sets use fp.PersonalProjected() or fp.PCFedAvg, or a baseline such as fp.FedAvg",
+}
+HOLDERS: dict[Split, str] = {
+    "rows": "parties who hold rows: fp.split_rows",
+    "columns": "parties who hold columns: fp.split_columns",
+    "personal": "a model for every party: fp.minimize(..., personal=fp.Personal(sets, pull))",
+}
 
-    models: ClassVar[Literal["one", "each"]]
 
-    @abc.abstractmethod
-    def block(self, own: Oracle, state: Any, answer: Any) -> jax.Array:
-        """A party's step where sets are personal: its own model at the answer, or the one that all share."""
-
-
-class ColumnAlgorithm(Algorithm[Server]):
-    """A method that takes parties who hold columns."""
-
-    @abc.abstractmethod
-    def block(self, own: Block, state: Any, answer: Any) -> jax.Array:
-        """A party's step where columns are split: its own block of parameters at the answer."""
+def _check_declared(algorithm: Algorithm, setting: Setting) -> None:
+    name = type(algorithm).__name__
+    if setting.split not in algorithm.supports:
+        taken = " or ".join(HOLDERS[split] for split in HOLDERS if split in algorithm.supports)
+        raise ValueError(f"{name} is for {taken}; {INSTEAD[setting.split]}")
+    for constraint, scope in setting.constraints:
+        if not algorithm.keeps:
+            raise ValueError(
+                f"{name} keeps no constraints, but the problem has {constraint!r}; solve with fp.SSCA, fp.InteriorPoint or "
+                "fp.ProxAL, or leave the constraints out"
+            )
+        if scope not in algorithm.keeps:
+            raise ValueError(
+                f"constraint {constraint!r} holds at each party, but {name} keeps constraints over all rows: state it with "
+                ".pooled(), or solve with fp.InteriorPoint() or fp.ProxAL()"
+            )

@@ -1,5 +1,6 @@
-"""What bottoms give on its way to the label holder, and its slope on the way back, for either way of combining."""
+"""Outputs of bottom models on their way to the label holder, and their gradient on the way back, for either way of combining."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -7,23 +8,30 @@ from fedpact.federation.blocks import Block
 from fedpact.protocol.messages import Reply
 
 
-def shown(own: Block, embedded: jax.Array) -> Reply:
-    """A party's part: added to the others', or kept apart where the top wants it side by side."""
-    return Reply(sum=embedded) if own.combine == "sum" else Reply(each=embedded)
+class Embedding(eqx.Module):
+    """What a party's bottom model gives, (rows, width)."""
+
+    embedding: jax.Array
 
 
-def joined(reply: Reply) -> jax.Array:
+def contribution(own: Block, embedded: jax.Array) -> Reply:
+    """At a party, what its bottom model gives: added to the others', or kept apart where the top takes them side by side."""
+    sent = Embedding(embedded)
+    return Reply(sum=sent) if own.combine == "sum" else Reply(per_party=sent)
+
+
+def combined(reply: Reply) -> jax.Array:
     """At the label holder: (rows, width), or (rows, parties, width)."""
-    return reply.sum if reply.each is None else jnp.moveaxis(reply.each, 0, 1)
+    if reply.per_party is None:
+        return reply.sum.embedding
+    return jnp.moveaxis(reply.per_party.embedding, 0, 1)
 
 
-def share(own: Block, slope: jax.Array) -> jax.Array:
-    """A party's part of ∂/∂joined, which may have further axes before the rows."""
+def own_share(own: Block, slope: jax.Array) -> jax.Array:
+    """At a party, its part of ∂/∂combined, which may have further axes before the rows."""
     if own.combine == "sum":
         return slope
-    return jnp.take(slope, own.index, axis=slope.ndim - _axes_after(own))
-
-
-def _axes_after(own: Block) -> int:
-    """Axes from the parties' one on."""
-    return 1 + jax.eval_shape(own.embed, own.start).ndim - 1
+    axes = jax.eval_shape(
+        own.embed, own.start
+    ).ndim  # from the parties' axis on: as many as a bottom model's output has
+    return jnp.take(slope, own.index, axis=slope.ndim - axes)

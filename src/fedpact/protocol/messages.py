@@ -1,4 +1,4 @@
-"""What travels. The server needs sums and a few maxima of what the parties say, so that is the shape of a reply."""
+"""What parties send to the server. A server needs sums and a few maxima of the replies, so that is the shape of a reply."""
 
 from typing import Any
 
@@ -8,33 +8,36 @@ import jax.numpy as jnp
 
 
 class Reply(eqx.Module):
-    """A party's answer; the field says how answers are combined.
+    """One party's reply; the field says how replies are combined.
 
-    `sum` leaves are added over parties, `max` leaves maximised. `each` leaves are kept apart in party order: for what a
-    party agreed to tell about itself (its certificate, its curves in the report), never for an algorithm's arithmetic.
+    - `sum`: leaves are added over the parties.
+    - `max`: leaves are maximised over the parties.
+    - `per_party`: leaves are not combined. The server gets one entry for each party that was asked, in the order of the
+      parties, and knows whose it is. Used for certificates, for the curves of the report, and by methods that cannot do with a
+      sum: split models with `combine="concat"`, and encrypted products.
     """
 
     sum: Any = None
     max: Any = None
-    each: Any = None
+    per_party: Any = None
 
 
 def combine(replies: Reply) -> Reply:
-    """Combine answers stacked along a leading party axis; `each` stays stacked."""
+    """Combine replies that are stacked along a leading party axis; `per_party` stays stacked."""
     return Reply(
         sum=jax.tree.map(lambda x: x.sum(0), replies.sum),
         max=jax.tree.map(lambda x: x.max(0), replies.max),
-        each=replies.each,
+        per_party=replies.per_party,
     )
 
 
 def merge(replies: list[Reply], places: jax.Array) -> Reply:
-    """Combine the combined answers of several buckets; `places[k]` is where party k stands in their concatenation."""
-    each = jax.tree.map(lambda *x: jnp.concatenate(x), *(r.each for r in replies))
+    """Combine the combined replies of several groups; `places[k]` is where party k stands in their concatenation."""
+    per_party = jax.tree.map(lambda *x: jnp.concatenate(x), *(r.per_party for r in replies))
     return Reply(
         sum=jax.tree.map(lambda *x: sum(x[1:], x[0]), *(r.sum for r in replies)),
         max=jax.tree.map(lambda *x: jnp.stack(x).max(0), *(r.max for r in replies)),
-        each=jax.tree.map(lambda x: x[places], each),
+        per_party=jax.tree.map(lambda x: x[places], per_party),
     )
 
 

@@ -51,7 +51,7 @@ SPLIT = split_model(
 PAPER = {1: (0.4, 0.4, 0.4), 10: (0.6, 0.9, 0.3), 100: (0.9, 0.9, 0.3)}  # rows a party: a1, a2, α
 
 
-class Setting:
+class SplitMNIST:
     """One way of splitting MNIST, with its model; `scale`: how many of the paper's batches over rows make one here."""
 
     def __init__(self, name: str):
@@ -97,35 +97,59 @@ class Setting:
         return {"cost": float(cost), "norm": norm, "accuracy": float(np.mean(hits))}
 
 
+def bytes_without_label_holder(
+    features: Sequence[int], batch: int, hidden: int, top: int, bytes_per_number: int = 4
+) -> int:
+    """Bytes that one round of the paper's Section V sends in all, for one constraint and bottom models that are linear.
+
+    There every party has the labels and computes the loss by itself. To every other party it sends, for each row of the batch,
+    ω·x of each of its features and what its bottom model gives without any: `hidden` numbers each. The server sends to every
+    party the parameters of the top model and ρ, and as our label holder does a random key of 8 bytes, two weights of
+    surrogates, γ, a curvature and a flag; back come the surrogates' four inner products, ∇F̂·ω, ‖ω‖², a residual, F̂ and its
+    gradient for the top.
+
+    - `features`: of each party.
+    - `batch`: rows drawn in a round.
+    - `hidden`: width of the bottom models' output.
+    - `top`: parameters of the top model.
+    - `bytes_per_number`: between parties (default 4, single precision); with the server it is double precision.
+    """
+    parties = len(features)
+    between = (parties - 1) * (sum(features) + parties) * hidden * batch * bytes_per_number
+    down = 8 * (top + 1 + 2 + 1 + 1) + 8 + 1
+    up = 8 * (4 + 1 + 1 + 1 + 1 + top)
+    return between + parties * (down + up)
+
+
 STEPS = tuple(Decay(scale, power) for scale in (0.3, 1.0, 3.0) for power in (0.0, 0.2, 0.4))
 
 
-def sgd_grid(setting: Setting, batch: int) -> list[Algorithm]:
-    return [FedSGD(batch * setting.scale, step=step) for step in STEPS]
+def sgd_grid(mnist: SplitMNIST, batch: int) -> list[Algorithm]:
+    return [FedSGD(batch * mnist.scale, step=step) for step in STEPS]
 
 
-def ssca_grid(setting: Setting, batch: int) -> list[Algorithm]:
+def ssca_grid(mnist: SplitMNIST, batch: int) -> list[Algorithm]:
     """As many settings as SGD has, the paper's among them; with ρ = 1 and constant γ SSCA is SGD with the step γ/2τ."""
     others = [
-        SSCA(batch * setting.scale, rho=Decay(rho, power), gamma=Decay(0.9, more), tau=tau, measure=None)
+        SSCA(batch * mnist.scale, rho=Decay(rho, power), gamma=Decay(0.9, more), tau=tau, measure=None)
         for rho, power, more in ((1.0, 0.0, 0.0), (0.9, 0.1, 0.15))
         for tau in (0.1, 0.15, 0.3, 0.5)
     ]
-    return [setting.printed(batch), *others]
+    return [mnist.printed(batch), *others]
 
 
-def tuned(setting: Setting, methods: Sequence[Algorithm], line: ProgressLine, name: str) -> Algorithm:
+def tuned(mnist: SplitMNIST, methods: Sequence[Algorithm], line: ProgressLine, name: str) -> Algorithm:
     """The method with the least cost on all rows after TRIED rounds."""
-    found = []
+    costs = []
     for place, method in enumerate(methods):
-        line.say(f"{setting.name}: tuning {name}, {place + 1} of {len(methods)}", now=True)
-        result = solve(setting.free(), setting.parties, method, max_rounds=TRIED, seed=0, progress=False)
-        found.append(result.objective if np.isfinite(result.objective) else np.inf)
-    return methods[int(np.argmin(found))]
+        line.say(f"{mnist.name}: tuning {name}, {place + 1} of {len(methods)}", now=True)
+        result = solve(mnist.free(), mnist.parties, method, max_rounds=TRIED, seed=0, progress=False)
+        costs.append(result.objective if np.isfinite(result.objective) else np.inf)
+    return methods[int(np.argmin(costs))]
 
 
 def curve(
-    setting: Setting,
+    mnist: SplitMNIST,
     problem: Problem,
     method: Algorithm,
     marks: Sequence[int],
@@ -137,17 +161,12 @@ def curve(
     points = []
     with tempfile.TemporaryDirectory() as folder:
         for mark in marks:
-            line.say(f"{setting.name}: {name}, seed {seed}, to round {mark}", now=True)
-            given: dict[str, Any] = {
-                "save": folder,
-                "resume": True,
-                "max_rounds": mark,
-                "seed": seed,
-                "progress": False,
-            }
-            result = solve(problem, setting.parties, method, **given)
-            told = {"iterations": mark, **setting.measured(result, problem), "seconds": result.seconds}
-            points.append(told | {"bytes_per_round": (result.bytes_up + result.bytes_down) / result.rounds})
+            line.say(f"{mnist.name}: {name}, seed {seed}, to round {mark}", now=True)
+            result = solve(
+                problem, mnist.parties, method, save=folder, resume=True, max_rounds=mark, seed=seed, progress=False
+            )
+            point = {"iterations": mark, **mnist.measured(result, problem), "seconds": result.seconds}
+            points.append(point | {"bytes_per_round": (result.bytes_up + result.bytes_down) / result.rounds})
     return points
 
 
@@ -158,34 +177,38 @@ def _words(method: Algorithm) -> str:
 def _compared(
     kind: str, trials: int, out: pathlib.Path | None, progress: bool | None, names: Sequence[str]
 ) -> list[dict[str, Any]]:
-    rows, setting = Rows(f"ssca/{kind}", out), Setting(kind)
+    rows, mnist = Rows(f"ssca/{kind}", out), SplitMNIST(kind)
     first, second = ("Algorithm 1", "Algorithm 2") if kind == "rows" else ("Algorithm 3", "Algorithm 4")
 
     def run(
         name: str, batch: int, problem: Problem, method: Algorithm, marks: Sequence[int], line: ProgressLine
     ) -> None:
         for seed in range(trials):
-            for point in curve(setting, problem, method, marks, seed, line, f"{name}, B={batch * setting.scale}"):
-                told = {
-                    "drawn": batch * setting.scale * getattr(method, "local_steps", 1),
-                    "limited": bool(problem.constraints),
-                }
-                rows.add(method=name, batch=batch * setting.scale, seed=seed, setting=_words(method), **told, **point)
+            for point in curve(mnist, problem, method, marks, seed, line, f"{name}, B={batch * mnist.scale}"):
+                rows.add(
+                    method=name,
+                    batch=batch * mnist.scale,
+                    seed=seed,
+                    setting=_words(method),
+                    drawn=batch * mnist.scale * getattr(method, "local_steps", 1),
+                    limited=bool(problem.constraints),
+                    **point,
+                )
 
     with ProgressLine(progress) as line:
         for batch in map(int, names):
-            sgd = tuned(setting, sgd_grid(setting, batch), line, f"SGD, B={batch * setting.scale}")
-            best = tuned(setting, ssca_grid(setting, batch), line, f"{first}, B={batch * setting.scale}")
-            run(f"{first}, paper's steps", batch, setting.free(), setting.printed(batch), MARKS, line)
-            run(f"{first}, tuned", batch, setting.free(), best, MARKS, line)
-            run("SGD, tuned", batch, setting.free(), sgd, MARKS, line)
+            sgd = tuned(mnist, sgd_grid(mnist, batch), line, f"SGD, B={batch * mnist.scale}")
+            best = tuned(mnist, ssca_grid(mnist, batch), line, f"{first}, B={batch * mnist.scale}")
+            run(f"{first}, paper's steps", batch, mnist.free(), mnist.printed(batch), MARKS, line)
+            run(f"{first}, tuned", batch, mnist.free(), best, MARKS, line)
+            run("SGD, tuned", batch, mnist.free(), sgd, MARKS, line)
             if kind == "rows" and batch > 1:
                 grid = [FedAvg(batch // 2, local_steps=2, step=step) for step in STEPS]
-                twice = tuned(setting, grid, line, f"SGD, B={batch // 2}, E=2")
-                run("SGD, tuned, E=2", batch // 2, setting.free(), twice, MARKS, line)
-            run(f"{second}, paper's steps", batch, setting.limited(), setting.printed(batch), (*MARKS, *LATER), line)
+                twice = tuned(mnist, grid, line, f"SGD, B={batch // 2}, E=2")
+                run("SGD, tuned, E=2", batch // 2, mnist.free(), twice, MARKS, line)
+            run(f"{second}, paper's steps", batch, mnist.limited(), mnist.printed(batch), (*MARKS, *LATER), line)
         if "100" in names:
-            run(f"{second}, ours", 100, setting.limited(), setting.ours(100), (*MARKS, *LATER), line)
+            run(f"{second}, ours", 100, mnist.limited(), mnist.ours(100), (*MARKS, *LATER), line)
     rows.show(
         {
             "method": "method",
@@ -222,16 +245,16 @@ def tradeoff(trials: int, out: pathlib.Path | None, progress: bool | None = None
     rows = Rows("ssca/tradeoff", out)
     with ProgressLine(progress) as line:
         for kind in ("rows", "columns"):
-            setting = Setting(kind)
+            mnist = SplitMNIST(kind)
             for seed in range(trials):
                 for weight in (1e-2, 1e-3, 1e-4, 1e-5):
                     (point,) = curve(
-                        setting, setting.free(weight), setting.printed(100), (1000,), seed, line, f"λ = {weight:g}"
+                        mnist, mnist.free(weight), mnist.printed(100), (1000,), seed, line, f"λ = {weight:g}"
                     )
                     rows.add(split=kind, seed=seed, weight=weight, **point)
                 for limit in (0.5, 0.3, 0.2, 0.13):
                     (point,) = curve(
-                        setting, setting.limited(limit), setting.ours(100), (1000,), seed, line, f"U = {limit:g}"
+                        mnist, mnist.limited(limit), mnist.ours(100), (1000,), seed, line, f"U = {limit:g}"
                     )
                     rows.add(split=kind, seed=seed, limit=limit, **point)
     rows.show(

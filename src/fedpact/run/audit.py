@@ -1,38 +1,38 @@
 """fp.audit: a run replayed from each passive party's view, and what can be guessed from it."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedpact.algorithms.fair_vfl.fed_bcd import FedBCD
-from fedpact.algorithms.fair_vfl.method import FairVFL
-from fedpact.engines.local import LocalNetwork, Metered
-from fedpact.federation.blocks import Block, BoundColumns, bind_any
+from fedpact.engines.local import LocalNetwork
 from fedpact.federation.columns import ColumnParties
 from fedpact.precision import in_double
 from fedpact.privacy import attacks
 from fedpact.privacy.residuals import EncryptedResiduals
 from fedpact.problem.statement import Problem
-from fedpact.protocol.algorithm import Algorithm, Goal
+from fedpact.protocol.algorithm import Algorithm, Goal, Method
 from fedpact.protocol.messages import Reply
-from fedpact.protocol.network import Role
 from fedpact.protocol.options import check
-from fedpact.run import drivers
+from fedpact.protocol.phases import Ask, Network, PartyStates, ServerData, play
+from fedpact.run.drivers import begin
 from fedpact.run.selection import protected
+from fedpact.settings import bind
+from fedpact.settings.base import Bound
 
 
 @dataclasses.dataclass(frozen=True)
 class Leak:
     """What a curious passive party can infer. Accuracies are parts of rows guessed right, from 0 to 1.
 
-    label_accuracy: labels by the sign attack. group_accuracy: groups by the clustering attack, of the rows of one label: the
-        one where it gets more above the majority, since constraints may be about either.
-    gradient_label_accuracy: labels by the logistic attack on the party's own first gradient, which no mode hides from it.
-    label_majority, group_majority: what guessing the more frequent one gets right, on the same rows.
+    - `label_accuracy`: labels by the sign attack.
+    - `group_accuracy`: groups by the clustering attack, of the rows of one label: the one where it gets more above the
+      majority, since constraints may be about either. None where there are no groups.
+    - `gradient_label_accuracy`: labels by the logistic attack on the party's own first gradient, which no mode hides from it.
+    - `label_majority`, `group_majority`: what guessing the more frequent one gets right, on the same rows.
     """
 
     label_accuracy: float
@@ -77,17 +77,16 @@ class Audit(Mapping[str, Leak]):
     __repr__ = __str__
 
 
-class _Overheard(Metered):
+class _Listening:
     """A network that keeps what is sent to passive parties."""
 
-    def __init__(self, net: LocalNetwork):
-        super().__init__(net)
-        self.heard: list[Any] = []
+    def __init__(self, network: Network):
+        self.network = network
+        self.messages: list[Any] = []
 
-    def carried(self, message: Any, reply: Reply, among: Role | None) -> None:
-        super().carried(message, reply, among)
-        if among != "active":
-            self.heard.append(message)
+    def exchange(self, asks: Sequence[Ask], states: PartyStates) -> tuple[list[Reply], PartyStates]:
+        self.messages += [ask.message for ask in asks if ask.among != "active"]
+        return self.network.exchange(asks, states)
 
 
 @in_double
@@ -103,29 +102,30 @@ def audit(
 ) -> Audit:
     """Replay a run from each passive party's view, and say how well labels and groups can be inferred from it.
 
-    algorithm: fp.FairVFL or fp.FedBCD. rounds: how many are watched (default 100).
-    privacy: fp.EncryptedResiduals(), or None (default) for the plain protocol.
-    group: the column of groups (default: the only column besides the label that has two values; None where there is none).
+    - `algorithm`: fp.FairVFL or fp.FedBCD.
+    - `rounds`: how many are watched (at least 1, default 100).
+    - `privacy`: fp.EncryptedResiduals(), or None (default) for the plain protocol.
+    - `group`: the column of groups (default: the only column besides the label that has two values; None where there is none).
+    - `seed`: as in `fp.solve` (default 0).
     """
     check("audit", "rounds", rounds, lambda x: x >= 1, "a positive whole number", whole=True)
     if not isinstance(parties, ColumnParties):
         raise TypeError("fp.audit looks at holders of columns: fp.split_columns")
-    if not isinstance(algorithm, FairVFL | FedBCD):
+    if not algorithm.sends_residuals:
         raise TypeError(f"fp.audit replays fp.FairVFL and fp.FedBCD, not {type(algorithm).__name__}")
     passive = [name for name in parties.names if name not in parties.active]
     if not passive:
         raise ValueError("every party is active and knows the labels; there is nobody to audit")
-    bound = bind_any(problem, parties, seed=seed)
-    assert isinstance(bound, BoundColumns)
-    prepared = protected(algorithm, privacy).prepared(bound.setting)
+    bound = bind(problem, parties, seed=seed)
+    method = protected(algorithm, privacy).bind(bound.setting)
     labels, groups = _truth(problem, parties, group)
-    views, gradients = _replayed(bound, prepared, rounds, seed)
+    views, gradients = _replay(bound, method, rounds, seed)
     guess = attacks.sign_attack(views)
-    group_accuracy, group_majority = _groups_guessed(views, guess, labels, groups)
+    group_accuracy, group_majority = _group_accuracy(views, guess, labels, groups)
     leaks = {}
     for name in passive:
-        own, start = _block_of(bound, name)
-        jacobian = np.asarray(jax.jacfwd(own.embed)(start)).reshape(len(labels), -1, start.size).sum(1)
+        own = bound.own_data(name)
+        jacobian = np.asarray(jax.jacfwd(own.embed)(own.start)).reshape(len(labels), -1, own.start.size).sum(1)
         own_guess = attacks.logistic_attack(jacobian, gradients[name])
         leaks[name] = Leak(
             label_accuracy=attacks.agreement(guess, labels),
@@ -134,57 +134,44 @@ def audit(
             label_majority=attacks.majority(labels),
             group_majority=group_majority,
         )
-    word = type(algorithm).__name__ + (" with encrypted residuals" if privacy else "")
-    return Audit(leaks, rounds, word)
+    return Audit(leaks, rounds, algorithm.title(bound.setting) + (" with encrypted residuals" if privacy else ""))
 
 
-def _replayed(
-    bound: BoundColumns, algorithm: Algorithm, rounds: int, seed: int
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """What every passive party is sent, as one number a row and round; and each one's own first gradient."""
-    net = LocalNetwork.of(bound)
+def _replay(bound: Bound, method: Method, rounds: int, seed: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """What every passive party is sent, as one number for each row and round; and each one's own first gradient."""
+    network, own, rows = LocalNetwork.of(bound), bound.server_data, bound.rows[0]
     goal = Goal(jnp.asarray(0.0), jnp.asarray(0.0))
-    server, parties = drivers.begin(algorithm, net, bound.start, goal, seed)
+    server, states = begin(method, network, own, bound.start, goal, seed)
 
     @jax.jit
-    def once(net: LocalNetwork, server: Any, parties: Any) -> tuple[Any, Any, list[Any]]:
-        watched = _Overheard(net)
-        server, parties, _ = algorithm.round(server, parties, watched)
-        return server, parties, watched.heard
+    def once(network: LocalNetwork, own: ServerData, server: Any, states: Any) -> tuple[Any, Any, list[Any]]:
+        listening = _Listening(network)
+        carry, states, _ = play(method.round, own, listening, server, states)
+        return method.finish(own, carry)[0], states, listening.messages
 
     views, gradients = [], {}
     for _ in range(rounds):
-        server, parties, heard = once(net, server, parties)
+        server, states, messages = once(network, own, server, states)
         if not gradients:
-            gradients = bound.by_name(tuple(state.gradient for state in parties))
-        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(heard)]
-        found = attacks.per_row(leaves, bound.rows[0])
-        views.append(np.zeros(bound.rows[0]) if found is None else found)
+            gradients = bound.by_name(tuple(state.gradient for state in states))
+        view = attacks.per_row([np.asarray(leaf) for leaf in jax.tree.leaves(messages)], rows)
+        views.append(np.zeros(rows) if view is None else view)
     return np.stack(views), gradients
 
 
-def _groups_guessed(
+def _group_accuracy(
     views: np.ndarray, guess: np.ndarray, labels: np.ndarray, groups: np.ndarray | None
 ) -> tuple[float | None, float | None]:
     """The part of groups guessed right, and the majority's part, among the rows of the label where more is gained."""
-    found = []
+    accuracies = []
     for label in (1, -1):
-        held = np.flatnonzero(guess == label)
-        right = labels[held] == label
-        if groups is not None and len(held) > 1 and right.any():
-            split = attacks.clustering_attack(views[:, held])
-            truth = groups[held[right]]
-            found.append((attacks.agreement_up_to_names(split[right], truth), attacks.majority(truth)))
-    return max(found, key=lambda pair: pair[0] - pair[1], default=(None, None))
-
-
-def _block_of(bound: BoundColumns, name: str) -> tuple[Block, jax.Array]:
-    place = bound.names.index(name)
-    for stack, mine in zip(bound.oracles, bound.order, strict=True):
-        if place in mine:
-            own = jax.tree.map(lambda leaf, at=mine.index(place): leaf[at], stack)
-            return own, jnp.asarray(own.start)
-    raise KeyError(name)
+        guessed = np.flatnonzero(guess == label)
+        right = labels[guessed] == label
+        if groups is not None and len(guessed) > 1 and right.any():
+            split = attacks.clustering_attack(views[:, guessed])
+            truth = groups[guessed[right]]
+            accuracies.append((attacks.agreement_up_to_names(split[right], truth), attacks.majority(truth)))
+    return max(accuracies, key=lambda pair: pair[0] - pair[1], default=(None, None))
 
 
 def _truth(problem: Problem, parties: ColumnParties, group: str | None) -> tuple[np.ndarray, np.ndarray | None]:

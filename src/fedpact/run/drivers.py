@@ -1,9 +1,11 @@
 """Three drivers of the same round: chunks of rounds per call (default), the whole run in one, one round per call.
 
-The loop over rounds lives here; an algorithm owns the inside of a round. All three give the same rounds; how many are
-done per call never changes their arithmetic.
+The loop over rounds lives here; a method owns the inside of a round. All three give the same rounds; how many are done per
+call never changes their arithmetic. Where parties are reached from the host, rounds are run one phase after the other, and
+what the server computes between two exchanges is compiled by itself.
 """
 
+import functools
 from functools import partial
 from typing import Any
 
@@ -13,30 +15,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fedpact import certificate
-from fedpact.certificate import OwnModel
-from fedpact.engines.local import Metered
-from fedpact.federation.blocks import Block
-from fedpact.protocol.algorithm import Algorithm, ColumnAlgorithm, Info, PersonalAlgorithm, Status
-from fedpact.protocol.messages import Reply
+from fedpact.protocol.algorithm import Begin, Goal, Info, Method, Status
+from fedpact.protocol.engine import RunNetwork
+from fedpact.protocol.phases import Phase, Phases, ServerData, Traffic, play
 
 CHUNK = 256  # rounds that one call can record
 KEPT = 50  # kinds of runs whose programs are kept: each holds 300 to 800 mappings of memory, and Linux allows 65,530
-
-
-class Cost(eqx.Module):
-    """What rounds cost, over all parties."""
-
-    exchanges: Any
-    bytes_up: Any
-    bytes_down: Any
 
 
 class Line(eqx.Module):
     """One line of the history, with what the round cost."""
 
     info: Info
-    cost: Cost
+    cost: Traffic
 
 
 class Lines(eqx.Module):
@@ -65,12 +56,55 @@ class Lines(eqx.Module):
         return jax.tree.unflatten(self.tree, list(shaped))
 
 
-def metered_round(algorithm: Algorithm, net: Any, server: Any, parties: Any) -> tuple[Any, Any, Line]:
+# phases, compiled as a whole or one function at a time
+
+
+@partial(jax.jit, static_argnums=0)
+def _played(phases: Phases, network: Any, own: ServerData, carry: Any, states: Any) -> tuple[Any, Any]:
+    carry, states, _ = play(phases, own, network, carry, states)
+    return _typed((carry, states))
+
+
+@functools.lru_cache(maxsize=4 * KEPT)
+def compiled_apart(phases: Phases) -> Phases:
+    """The same phases with each of the server's functions compiled by itself."""
+
+    def apart(phase: Phase) -> Phase:
+        only_if = None if phase.only_if is None else jax.jit(phase.only_if)
+        ask, hear = jax.jit(phase.ask), jax.jit(phase.hear)
+        return Phase(ask, phase.step, hear, phase.among, phase.optional, phase.patient, only_if)
+
+    return tuple(tuple(map(apart, entry)) if isinstance(entry, tuple) else apart(entry) for entry in phases)
+
+
+@partial(jax.jit, static_argnums=0)
+def _finished(method: Method, own: ServerData, carry: Any) -> tuple[Any, Info]:
+    return _typed(method.finish(own, carry))
+
+
+def run_phases(phases: Phases, network: RunNetwork, own: ServerData, carry: Any, states: Any) -> tuple[Any, Any]:
+    """From a carry and the parties' states to those after the phases."""
+    if network.traced:
+        return _played(tuple(phases), network, own, carry, states)
+    carry, states, _ = play(compiled_apart(tuple(phases)), own, network, carry, states)
+    return carry, states
+
+
+def begin(method: Method, network: RunNetwork, own: ServerData, w: Any, goal: Goal, seed: int) -> tuple[Any, Any]:
+    """The states of the server and of the parties before the first round."""
+    key = jax.random.key_data(jax.random.key(seed))
+    return run_phases(method.opening, network, own, Begin(jnp.asarray(w), goal, key), None)
+
+
+# rounds
+
+
+def traced_round(method: Method, network: Any, own: ServerData, server: Any, states: Any) -> tuple[Any, Any, Line]:
     """A round, and its line in the history."""
-    counted = Metered(net)
-    new_server, new_parties, info = algorithm.round(server, parties, counted)
-    cost = Cost(*(jnp.asarray(x, jnp.int64) for x in (counted.exchanges, counted.bytes_up, counted.bytes_down)))
-    return _typed(new_server), _typed(new_parties), _typed(Line(info, cost))
+    carry, states, cost = play(method.round, own, network, server, states)
+    server, info = method.finish(own, carry)
+    cost = jax.tree.map(lambda x: jnp.asarray(x, jnp.int64), cost)
+    return _typed(server), _typed(states), _typed(Line(info, cost))
 
 
 def _typed(tree: Any) -> Any:
@@ -78,93 +112,75 @@ def _typed(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: lax.convert_element_type(leaf, leaf.dtype), tree)
 
 
-def _running(algorithm: Algorithm, server: Any) -> jax.Array:
-    return algorithm.status(server) == int(Status.running)
+def _running(method: Method, server: Any) -> jax.Array:
+    return method.status(server) == int(Status.running)
 
 
 @partial(jax.jit, static_argnums=0)
-def chunk(algorithm: Algorithm, net: Any, server: Any, parties: Any, limit: jax.Array) -> tuple[Any, Any, Any, Lines]:
-    """At most `limit` (<= CHUNK) rounds: server, parties, how many were done, and their lines (CHUNK of them)."""
-    once_more = jax.jit(partial(metered_round, algorithm))  # traced once for both uses
-    lines = Lines.empty(jax.eval_shape(once_more, net, server, parties)[2])
+def chunk(
+    method: Method, network: Any, own: ServerData, server: Any, states: Any, limit: jax.Array
+) -> tuple[Any, Any, Any, Lines]:
+    """At most `limit` (<= CHUNK) rounds: server, states, how many were done, and their lines (CHUNK of them)."""
+    once_more = jax.jit(partial(traced_round, method))  # traced once for both uses
+    lines = Lines.empty(jax.eval_shape(once_more, network, own, server, states)[2])
 
     def more(carry: Any) -> jax.Array:
         server, _, done, _ = carry
-        return (done < limit) & _running(algorithm, server)
+        return (done < limit) & _running(method, server)
 
     def once(carry: Any) -> Any:
-        server, parties, done, lines = carry
-        server, parties, line = once_more(net, server, parties)
-        return server, parties, done + 1, lines.written(done, line)
+        server, states, done, lines = carry
+        server, states, line = once_more(network, own, server, states)
+        return server, states, done + 1, lines.written(done, line)
 
-    return lax.while_loop(more, once, (server, parties, jnp.zeros((), int), lines))
+    return lax.while_loop(more, once, (server, states, jnp.zeros((), int), lines))
+
+
+@partial(jax.jit, static_argnums=0)
+def fused(
+    method: Method, network: Any, own: ServerData, server: Any, states: Any, limit: jax.Array
+) -> tuple[Any, Any, Any, Traffic]:
+    """All rounds in one program, without history: for sweeps, where it can be vectorised over starts."""
+
+    def more(carry: Any) -> jax.Array:
+        server, _, done, _ = carry
+        return (done < limit) & _running(method, server)
+
+    def once(carry: Any) -> Any:
+        server, states, done, cost = carry
+        server, states, line = traced_round(method, network, own, server, states)
+        return server, states, done + 1, cost + line.cost
+
+    nothing = Traffic(*(jnp.zeros((), jnp.int64) for _ in range(3)))
+    return lax.while_loop(more, once, (server, states, jnp.zeros((), int), nothing))
+
+
+_one_round = jax.jit(traced_round, static_argnums=0)
+
+
+def step(method: Method, network: RunNetwork, own: ServerData, server: Any, states: Any) -> tuple[Any, Any, Line]:
+    """One round: for debugging, and for parties that are reached from the host."""
+    if network.traced:
+        return _one_round(method, network, own, server, states)
+    carry, states, cost = play(compiled_apart(tuple(method.round)), own, network, server, states)
+    server, info = _finished(method, own, carry)
+    return server, states, Line(info, cost)
 
 
 _met: set[Any] = set()
 
 
-def met_before(algorithm: Algorithm, *state: Any) -> bool:
+def met_before(method: Method, *state: Any) -> bool:
     """Whether this process has run this method on this kind of data. When it has met very many, all programs are dropped."""
     leaves, tree = jax.tree.flatten(state)
-    kind = algorithm, tree, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+    kind = method, tree, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
     if kind in _met:
         return True
     if len(_met) >= KEPT:
         _met.clear()
-        programs: tuple[Any, ...] = (chunk, fused, step, begin, conclude, *certificate.PROGRAMS)
+        compiled_apart.cache_clear()
+        programs: tuple[Any, ...] = (chunk, fused, _one_round, _played, _finished)
         for program in programs:
             program.clear_cache()
     _met.add(kind)
     return False
-
-
-@partial(jax.jit, static_argnums=0)
-def fused(algorithm: Algorithm, net: Any, server: Any, parties: Any, limit: jax.Array) -> tuple[Any, Any, Any, Cost]:
-    """All rounds in one program, without history: for sweeps, where it can be vectorised over starts."""
-
-    def more(carry: Any) -> jax.Array:
-        server, _, done, _ = carry
-        return (done < limit) & _running(algorithm, server)
-
-    def once(carry: Any) -> Any:
-        server, parties, done, cost = carry
-        server, parties, line = metered_round(algorithm, net, server, parties)
-        return server, parties, done + 1, jax.tree.map(jnp.add, cost, line.cost)
-
-    none = Cost(*(jnp.zeros((), jnp.int64) for _ in range(3)))
-    return lax.while_loop(more, once, (server, parties, jnp.zeros((), int), none))
-
-
-@partial(jax.jit, static_argnums=0)
-def step(algorithm: Algorithm, net: Any, server: Any, parties: Any) -> tuple[Any, Any, Line]:
-    """One round: for debugging and, without jit, for deployment."""
-    return metered_round(algorithm, net, server, parties)
-
-
-@partial(jax.jit, static_argnums=0)
-def begin(algorithm: Algorithm, net: Any, w: jax.Array, goal: Any, seed: Any) -> tuple[Any, Any]:
-    """The state before the first round."""
-    return _typed(algorithm.init(net, w, goal, jax.random.key_data(jax.random.key(seed))))
-
-
-@partial(jax.jit, static_argnums=0)
-def conclude(algorithm: Algorithm, net: Any, server: Any, parties: Any) -> tuple[Any, Any]:
-    """The answer, and what every party keeps of it: its own multipliers, or its block where columns are split, or its own
-    model where sets are personal."""
-    answer = algorithm.answer(server, net)
-    _, kept = net.exchange(partial(_kept, algorithm), parties, answer)
-    return answer, kept
-
-
-def _kept(algorithm: Algorithm, own: Any, state: Any, answer: Any) -> Any:
-    if isinstance(own, Block):
-        assert isinstance(algorithm, ColumnAlgorithm)  # no other is begun over columns
-        return algorithm.block(own, state, answer), Reply()
-    if own.personal is not None:
-        assert isinstance(algorithm, PersonalAlgorithm)  # no other is begun with personal sets
-        block = algorithm.block(own, state, answer)
-        if algorithm.models == "one":
-            return OwnModel(block, block), Reply()
-        # twice, since rounding leaves a block from far outside not quite inside
-        return OwnModel(own.personal.project(own.personal.project(block)), block), Reply()
-    return algorithm.multipliers(own, state, answer), Reply()

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fedpact import __about__
-from fedpact.federation.binding import DISCLOSED
 from fedpact.federation.columns import ColumnParties, split_columns
-from fedpact.federation.rows import Parties, split_rows
+from fedpact.federation.rows import Parties, checked_seed, split_rows
 from fedpact.federation.setting import Setting
 from fedpact.federation.table import Table, as_table
 from fedpact.problem.fingerprint import digest
@@ -23,6 +22,9 @@ from fedpact.protocol.algorithm import Algorithm
 from fedpact.run.result import Result
 from fedpact.run.selection import chosen, protected
 from fedpact.run.solve import solve
+from fedpact.settings import bind, setting_of
+from fedpact.settings.base import Agreement, Bound
+from fedpact.settings.row_tables import DISCLOSED
 
 OPTIONS = ("tolerance", "max_rounds", "start", "seed", "disclose", "driver", "privacy")
 
@@ -114,9 +116,25 @@ class Pact:
         agreed = [self.parties, self.active, self.id, self.algorithm, dict(self.options), __about__.VERSION]
         return digest([digest(self.problem.public), *agreed])
 
-    def method(self, setting: Setting) -> Algorithm:
-        """The method for a setting: the pact's own or the automatic choice, with its privacy, prepared."""
-        return protected(chosen(self.algorithm, setting), self.options.get("privacy")).prepared(setting)
+    def options_for(self, setting: Setting) -> Algorithm:
+        """The method's options for a setting: the pact's own or the automatic choice, with its privacy."""
+        return protected(chosen(self.algorithm, setting), self.options.get("privacy"))
+
+    @property
+    def setting(self) -> type[Bound]:
+        """How the parties hold the data."""
+        return setting_of(self.problem)
+
+    @property
+    def agreement(self) -> Agreement:
+        """What all sites agree on, beside the method."""
+        start, seed = self.options.get("start"), checked_seed(self.options.get("seed", 0))
+        return Agreement(self.problem, self.parties, self.active, self.id, start, seed, self.discloses)
+
+    def bind(self) -> Bound:
+        """The problem over its parties' tables, all loaded in this process."""
+        agreed, server = self.agreement, None if self.columns else self.server
+        return bind(self.problem, self.tables(), server, start=agreed.start, seed=agreed.seed, disclose=agreed.disclose)
 
     @property
     def server(self) -> Table | None:

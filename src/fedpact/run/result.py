@@ -1,7 +1,6 @@
 """What a run hands back."""
 
 import dataclasses
-import math
 import os
 import pathlib
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ import numpy as np
 from fedpact.certificate import Certificate, ConstraintReport
 from fedpact.precision import in_double
 from fedpact.problem.columns import numeric
-from fedpact.problem.split import EMBEDDED, TOP, SplitModel
+from fedpact.problem.split import SplitModel
 from fedpact.problem.statement import Problem
 from fedpact.report.page import write_page
 from fedpact.report.words import in_bytes
@@ -25,14 +24,19 @@ from fedpact.run.history import History
 class Result:
     """A model with its certificate.
 
-    params: the parameters, as numpy arrays in the model's own tree.
-    status: "converged", "max_rounds", "infeasible", "diverged" or "stopped"; `message` says it in a sentence.
-    certificate: stationarity, feasibility, complementarity, measured apart from the method.
-    history: one line per round. rounds: how many; exchanges: rounds and whatever the method asked in between.
-    bytes_up, bytes_down: over all parties and rounds. seconds: of the run; compile_seconds: before it.
+    - `params`: the parameters, as numpy arrays in the model's own tree; over columns keyed by party, with "top" for the top
+      model.
+    - `status`: "converged", "max_rounds", "infeasible", "diverged", "stalled" (no further progress at float64 precision) or
+      "stopped"; `message` says it in a sentence.
+    - `certificate`: stationarity, feasibility, complementarity, measured apart from the method.
+    - `history`: one line per round (`fp.History`).
+    - `rounds`: how many. `exchanges`: rounds, and whatever the method asked besides.
+    - `bytes_up`, `bytes_down`: over all parties and rounds, without headers.
+    - `seconds`: of the rounds. `compile_seconds`: before the first one.
+    - `tolerance`, `method`, `parties`, `problem`: what was asked for.
 
-    Where every party has a model of its own, params are keyed by party and lie in the parties' sets; average is their mean,
-    unprojected what the method left before it was projected, moved how far the projection moved it, both by party.
+    Where every party has a model of its own, `params` are keyed by party and lie in the parties' sets; `average` is their mean,
+    `unprojected` what the method left before it was projected, `moved` how far the projection moved it, both by party.
     """
 
     params: Any
@@ -79,10 +83,13 @@ class Result:
 
     @in_double
     def predict(self, rows: Mapping[str, Any], party: str | None = None) -> np.ndarray:
-        """The model's scores on new rows (a table, or a mapping with the model's input column).
+        """The model's scores on new rows.
 
-        party: whose own model is meant, where every party has one; None for the average of them.
-        Where columns are split: the parties' tables by name, or what `fp.split_columns` gave.
+        - `rows`: a table, or a mapping with the model's input column; where columns are split, the parties' tables by name, or
+          what `fp.split_columns` gave.
+        - `party`: whose own model is meant, where every party has one (default: the average of them).
+
+        Returns an array with one entry (or one line) per row.
         """
         if party is not None and (self.unprojected is None or party not in self.unprojected):
             known = (
@@ -93,7 +100,7 @@ class Result:
             raise ValueError(f"predict(party={party!r}): there is no such model; there is {known}")
         model = self.problem.model
         if isinstance(model, SplitModel):
-            return np.asarray(self._over_columns(model, rows))
+            return np.asarray(model.predict(self.params, rows, self.parties))
         if model is None:
             raise ValueError("the problem was stated without a model, so there is nothing to predict with")
         if not isinstance(rows, Mapping):
@@ -113,22 +120,6 @@ class Result:
             raise ValueError(
                 f"column {wanted!r} has the width {width}, which the parameters {shapes} do not fit ({error})"
             ) from None
-
-    def _over_columns(self, model: SplitModel, tables: Mapping[str, Any]) -> jax.Array:
-        given = []
-        for name in self.parties:
-            if not isinstance(tables, Mapping) or name not in tables:
-                raise ValueError(f"predict needs the table of every party by name; there is none of {name!r}")
-            x = jnp.asarray(numeric(tables[name])["x"])
-            bottom, params = model.bottom_for(math.prod(x.shape[1:])), jax.tree.map(jnp.asarray, self.params[name])
-            try:
-                given.append(bottom.apply(params, {"x": x}))
-            except TypeError as error:
-                raise ValueError(f"column 'x' of party {name!r} does not fit its parameters ({error})") from None
-        if len({len(part) for part in given}) > 1:
-            raise ValueError("predict needs the same rows of every party, but their tables have different lengths")
-        embedded = sum(given[1:], given[0]) if model.combine == "sum" else jnp.stack(given, axis=1)
-        return model.apply(jax.tree.map(jnp.asarray, self.params.get(TOP, {})), {EMBEDDED: embedded})
 
     def report(self, path: str | os.PathLike[str]) -> pathlib.Path:
         """Write one self-contained HTML page: certificate, and objective, violation and multipliers over the rounds."""
@@ -165,7 +156,10 @@ class Result:
         for r in c.constraints:
             at = r.worst
             place = f"at {r.holders[at]}" if len(r.holders) == 1 else f"worst of {len(r.holders)} at {r.holders[at]}"
-            lines.append(f"  {r.name}: {r.values[at]:.6g} {r.bound}   {place}   multiplier {r.multipliers[at]:.3g}")
+            value = f"{r.values[at]:.6g} {r.bound}"
+            if r.violations[at] > self.tolerance:
+                value = f"{r.values[at]:.6g}, which breaks {r.bound} by {r.violations[at]:.3g}"
+            lines.append(f"  {r.name}: {value}   {place}   multiplier {r.multipliers[at]:.3g}")
         if c.personal is not None:
             at = max(c.personal.distances, key=c.personal.distances.__getitem__)
             before = ""

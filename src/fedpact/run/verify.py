@@ -7,18 +7,18 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from fedpact.certificate import Certificate, OwnModel, certify
+from fedpact.certificate import Certificate
 from fedpact.engines.local import LocalNetwork
-from fedpact.federation.binding import Bound
-from fedpact.federation.blocks import BoundColumns, bind_any
 from fedpact.federation.columns import ColumnParties
 from fedpact.federation.rows import Parties, split_rows
 from fedpact.precision import in_double
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Answer
 from fedpact.protocol.options import check
+from fedpact.run import drivers
 from fedpact.run.checkpoint import Folder
 from fedpact.run.fingerprint import digest
+from fedpact.settings import bind
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,9 +63,13 @@ def verify(
 
     Read from the folder: the parameters and multipliers (answer.npz); the tolerance that the run claims, the numbers that it
     claims, its parties' names and its problem's digest (run.json). All that is measured comes from `problem` and `parties`.
-    params: a tree of the parameters' shape, for problems without a model.
-    tolerance: to which the certificate must hold; default: the run's own claim, which whoever wrote the folder chose.
-    Raises where the folder holds a run of another problem or of other parties.
+
+    - `folder`: of the run, as it was given as `save=`.
+    - `problem`, `parties`, `server`: as in `fp.solve`.
+    - `params`: a tree of the parameters' shape, for problems without a model (default: a plain vector).
+    - `tolerance`: to which the certificate must hold (default: the run's own claim, which whoever wrote the folder chose).
+
+    Returns an `fp.Verification`. Raises ValueError where the folder holds a run of another problem or of other parties.
     """
     if not isinstance(problem, Problem):
         raise TypeError(f"a problem is made by fp.minimize(...), not {type(problem).__name__}")
@@ -84,7 +88,7 @@ def verify(
     guessed = problem.model is None and params is None
     start = params if problem.model is None else None
     try:
-        bound = bind_any(problem, parties, server, start=np.zeros_like(arrays["w"]) if guessed else start)
+        bound = bind(problem, parties, server, start=np.zeros_like(arrays["w"]) if guessed else start)
     except ValueError as error:
         if not guessed:
             raise
@@ -95,29 +99,18 @@ def verify(
     expected = {
         "w": (bound.shape.size,),
         "party_multipliers": (len(bound.names), len(bound.compiled.party.constraints)),
-        **{f"block {name}": shape for name, shape in _block_shapes(bound).items()},
+        **{f"block {name}": shape for name, shape in bound.block_shapes().items()},
         "server_multipliers": (len(bound.compiled.server.constraints),),
         "pooled_multipliers": (len(bound.compiled.party.pooled),),
     }
     for name, shape in expected.items():
         if name not in arrays or arrays[name].shape != shape:
             raise ValueError(f"{folder}: {name} has the shape {getattr(arrays.get(name), 'shape', None)}, not {shape}")
-    net = LocalNetwork.of(bound)
     w, held, pooled = (jnp.asarray(arrays[n]) for n in ("w", "server_multipliers", "pooled_multipliers"))
-    if bound.setting.personal:
-        points = jnp.asarray([arrays[f"block {name}"] for name in bound.names])
-        kept = net.scattered(OwnModel(points, points))
-    elif isinstance(bound, BoundColumns):
-        kept = tuple(jnp.stack([jnp.asarray(arrays[f"block {bound.names[i]}"]) for i in mine]) for mine in bound.order)
-    else:
-        kept = net.scattered(jnp.asarray(arrays["party_multipliers"]))
-    certificate = certify(bound, net, kept, Answer(w, held, pooled, jnp.asarray(0.0)))
+    answer = Answer(w, held, pooled, jnp.asarray(0.0))
+    network, kept = LocalNetwork.of(bound), bound.kept_in(arrays)
+    measured, _ = drivers.run_phases(bound.measurement, network, bound.server_data, answer, kept)
+    certificate = bound.certify(measured, answer)
     claimed = {name: float(words[name]) for name in ("stationarity", "feasibility", "complementarity", "objective")}
     asked = float(words["tolerance"] if tolerance is None else tolerance)
     return Verification(certificate.holds(asked), asked, certificate, claimed)
-
-
-def _block_shapes(bound: Bound | BoundColumns) -> dict[str, tuple[int]]:
-    if isinstance(bound, Bound):
-        return dict.fromkeys(bound.names, (bound.shape.size,)) if bound.setting.personal else {}
-    return {bound.names[i]: (b.shape.size,) for b, mine in zip(bound.oracles, bound.order, strict=True) for i in mine}

@@ -9,27 +9,57 @@ F_i is party i's mean loss, p_i its part of the objective: its part of all rows 
 Where parties have sets of their own, `penalty` ρ adds (ρ/2) dist(w, X_i)² to F_i: a baseline for personal models.
 """
 
-import dataclasses
+from typing import ClassVar
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 
-from fedpact.algorithms.averaging.local_steps import Averaging, Call, check_local, part_of, settled, walk
-from fedpact.algorithms.parts.schedules import Schedule
+from fedpact.algorithms.averaging.local_steps import (
+    LocalMethod,
+    LocalTask,
+    ServerState,
+    check_local,
+    history_line,
+    local_steps,
+    or_diverged,
+    part_of,
+    reply_of,
+)
+from fedpact.algorithms.parts.batches import asked
+from fedpact.algorithms.parts.schedules import Schedule, check_momentum
 from fedpact.federation.setting import Setting
 from fedpact.problem.oracle import Oracle
+from fedpact.protocol.algorithm import Algorithm, Begin, Info, Split, Status
+from fedpact.protocol.messages import Reply
+from fedpact.protocol.phases import ServerData
+
+# messages
 
 
-class FedAvg(Averaging):
+class WeightedChange(eqx.Module):
+    """Up: sums."""
+
+    parameter_change: jax.Array  # p_i (w_i − w)
+    weight: jax.Array  # p_i
+    objective: jax.Array  # p_i F̂_i(w)
+
+
+# options
+
+
+class FedAvg(Algorithm):
     """Local steps at every party, then an average.
 
-    batch: rows drawn at each party for each of its steps (default: all rows).
-    local_steps: E, steps of a party in a round (default 1).
-    step: the step size, a number or a schedule of the rounds such as fp.Decay(1.0, 0.5).
-    momentum: of a party's steps within a round, from 0 (default, none) to below 1.
-    participation: the part of the parties that is asked in a round (over 0 up to 1, default 1).
-    penalty: ρ on the distance to the parties' own sets, a number or a schedule; None (default) for none.
+    - `batch`: rows drawn at each party for each of its steps (at least 1, default: all rows).
+    - `local_steps`: E, steps of a party in a round (at least 1, default 1).
+    - `step`: the step size, a number > 0 or a schedule of the rounds such as fp.Decay(1.0, 0.5) (default 0.1).
+    - `momentum`: of a party's steps within a round (from 0 to below 1, default 0: none).
+    - `participation`: the part of the parties that is asked in a round (over 0 up to 1, default 1).
+    - `penalty`: ρ on the distance to the parties' own sets, a number > 0 or a schedule (default: none).
     """
+
+    supports: ClassVar[frozenset[Split]] = frozenset({"rows", "personal"})
 
     batch: int | None = None
     local_steps: int = 1
@@ -37,14 +67,55 @@ class FedAvg(Averaging):
     momentum: float = 0.0
     participation: float = 1.0
     penalty: Schedule | float | None = None
-    ridge: float = eqx.field(static=True, default=0.0, repr=False)
 
     def __check_init__(self) -> None:
-        check_local("FedAvg", self)
+        check_local(self)
+        check_momentum("FedAvg", self.momentum)
 
-    def prepared(self, setting: Setting) -> "FedAvg":
-        return dataclasses.replace(self, **settled("FedAvg", self, setting))
+    @property
+    def rows_per_mean(self) -> int | None:
+        return self.batch
 
-    def led(self, own: Oracle, message: Call) -> tuple[jax.Array, jax.Array]:
-        """Lines "ClientUpdate" of Algorithm 1."""
-        return walk(own, message.w, message.key, message.step, self, message.penalty, part_of(own))
+    def bound(self, setting: Setting) -> "AveragingMethod":
+        return AveragingMethod(local_steps(self, setting, self.momentum))
+
+
+class AveragingMethod(LocalMethod[ServerState]):
+    """FedAvg as it runs, and FedProx.
+
+    - `proximal_weight`: mu of FedProx (default 0: FedAvg).
+    """
+
+    proximal_weight: float = 0.0
+
+    # party steps
+
+    def step(self, own: Oracle, state: tuple[()], message: LocalTask) -> tuple[tuple[()], Reply]:
+        """Procedure "ClientUpdate" of Algorithm 1."""
+        part, mu, start = part_of(own), self.proximal_weight, message.parameters
+        w, value = self.steps.walk(own, message, part, (lambda w: mu * (w - start)) if mu else None)
+        weight = asked(own, message.random_key, self.steps.participation) * part
+        sums = WeightedChange(weight * (w - start), weight, weight * value)
+        return state, reply_of(own, start, sums)
+
+    # server steps
+
+    def invite(self, own: ServerData, begin: Begin) -> None:
+        """Parties have no state to begin with."""
+
+    def start(self, own: ServerData, begin: Begin, reply: Reply) -> ServerState:
+        del own, reply
+        return ServerState(begin.w, begin.key, jnp.ones((), int), Status.running.as_array())
+
+    def ask(self, own: ServerData, server: ServerState) -> LocalTask:
+        del own
+        return self.steps.task(server)
+
+    def hear(self, own: ServerData, server: ServerState, reply: Reply) -> tuple[ServerState, Info]:
+        del own
+        sums: WeightedChange = reply.sum
+        weight = jnp.where(sums.weight > 0, sums.weight, 1.0)  # 0 where all that were to answer stayed away
+        change, value = sums.parameter_change / weight, sums.objective / weight
+        after = ServerState(server.w + change, server.key, server.t + 1, server.status)
+        line = history_line(value, self.steps.slope(server, change), reply)
+        return or_diverged(after, server, value), line

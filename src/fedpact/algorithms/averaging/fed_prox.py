@@ -8,29 +8,29 @@
 F_i is party i's mean loss, p_i its part of the objective, `penalty` as in `fed_avg`.
 """
 
-import dataclasses
+from typing import ClassVar
 
-import equinox as eqx
-import jax
-
-from fedpact.algorithms.averaging.local_steps import Averaging, Call, check_local, part_of, settled, walk
-from fedpact.algorithms.parts.schedules import Schedule
+from fedpact.algorithms.averaging.fed_avg import AveragingMethod
+from fedpact.algorithms.averaging.local_steps import check_local, local_steps
+from fedpact.algorithms.parts.schedules import Schedule, check_momentum
 from fedpact.federation.setting import Setting
-from fedpact.problem.oracle import Oracle
+from fedpact.protocol.algorithm import Algorithm, Split
 from fedpact.protocol.options import check
 
 
-class FedProx(Averaging):
+class FedProx(Algorithm):
     """Local steps at every party, held near where they began, then an average.
 
-    mu: μ >= 0, the weight of ‖w_i − w‖²/2; with 0 it is fp.FedAvg.
-    batch: rows drawn at each party for each of its steps (default: all rows).
-    local_steps: E, steps of a party in a round (default 1).
-    step: the step size, a number or a schedule of the rounds such as fp.Decay(1.0, 0.5).
-    momentum: of a party's steps within a round, from 0 (default, none) to below 1.
-    participation: the part of the parties that is asked in a round (over 0 up to 1, default 1).
-    penalty: ρ on the distance to the parties' own sets, a number or a schedule; None (default) for none.
+    - `mu`: the weight of ‖w_i − w‖²/2 (>= 0; with 0 it is fp.FedAvg).
+    - `batch`: rows drawn at each party for each of its steps (at least 1, default: all rows).
+    - `local_steps`: E, steps of a party in a round (at least 1, default 1).
+    - `step`: the step size, a number > 0 or a schedule of the rounds such as fp.Decay(1.0, 0.5) (default 0.1).
+    - `momentum`: of a party's steps within a round (from 0 to below 1, default 0: none).
+    - `participation`: the part of the parties that is asked in a round (over 0 up to 1, default 1).
+    - `penalty`: ρ on the distance to the parties' own sets, a number > 0 or a schedule (default: none).
     """
+
+    supports: ClassVar[frozenset[Split]] = frozenset({"rows", "personal"})
 
     mu: float
     batch: int | None = None
@@ -39,17 +39,15 @@ class FedProx(Averaging):
     momentum: float = 0.0
     participation: float = 1.0
     penalty: Schedule | float | None = None
-    ridge: float = eqx.field(static=True, default=0.0, repr=False)
 
     def __check_init__(self) -> None:
-        check_local("FedProx", self)
+        check_local(self)
+        check_momentum("FedProx", self.momentum)
         check("FedProx", "mu", self.mu, lambda x: x >= 0, "mu is the weight of the proximal term, 0 or more")
 
-    def prepared(self, setting: Setting) -> "FedProx":
-        return dataclasses.replace(self, **settled("FedProx", self, setting))
+    @property
+    def rows_per_mean(self) -> int | None:
+        return self.batch
 
-    def led(self, own: Oracle, message: Call) -> tuple[jax.Array, jax.Array]:
-        def held(w: jax.Array) -> jax.Array:
-            return self.mu * (w - message.w)
-
-        return walk(own, message.w, message.key, message.step, self, message.penalty, part_of(own), held)
+    def bound(self, setting: Setting) -> AveragingMethod:
+        return AveragingMethod(local_steps(self, setting, self.momentum), proximal_weight=float(self.mu))

@@ -4,179 +4,245 @@ w ← w − step_t · m_t,     m_t = ∇F̂(w) + momentum · m_{t−1},     F̂ 
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from fedpact.algorithms.parts.batches import asked, check_batch, check_free, folded_key, heavy_ball, on_a_batch
-from fedpact.algorithms.parts.descent import choose
-from fedpact.algorithms.parts.schedules import Schedule, as_schedule
+from fedpact.algorithms.averaging.local_steps import ServerState, or_diverged
+from fedpact.algorithms.parts.batches import (
+    asked,
+    check_batch,
+    check_plain,
+    check_sampling,
+    folded_key,
+    on_a_batch,
+)
+from fedpact.algorithms.parts.schedules import Schedule, as_schedule, check_momentum, heavy_ball
 from fedpact.federation.blocks import Block
 from fedpact.federation.setting import Setting
 from fedpact.problem.oracle import Oracle
 from fedpact.problem.split import EMBEDDED
-from fedpact.protocol.algorithm import Answer, ColumnAlgorithm, Goal, Info, Status
-from fedpact.protocol.embedding import joined, share, shown
+from fedpact.protocol.algorithm import Algorithm, Answer, Begin, Info, Method, Split, Status
+from fedpact.protocol.embedding import combined, contribution, own_share
 from fedpact.protocol.messages import Reply
-from fedpact.protocol.network import Network, PartyStates
-from fedpact.protocol.options import check
+from fedpact.protocol.phases import GradientRequest, GradientStep, Phase, Phases, ServerData
 from fedpact.protocol.sampling import draw
 
-
-class Held(eqx.Module):
-    """A holder's parameters on their way."""
-
-    w: jax.Array
-    momentum: Any  # optax's state
-
-    def stepped(self, method: "FedSGD", gradient: jax.Array, step: jax.Array) -> "Held":
-        change, momentum = method.optimizer.update(gradient, self.momentum)
-        return Held(self.w + step * change, momentum)
+# messages
 
 
-class Server(eqx.Module):
-    held: Held
-    key: jax.Array
-    t: jax.Array
-    status: jax.Array
+class BatchKey(eqx.Module):
+    """Down: what rows are drawn by."""
+
+    random_key: jax.Array
 
 
-class Slope(eqx.Module):
+class EmbeddingGradient(eqx.Module):
     """Over columns, exchange 2, down."""
 
-    key: jax.Array
-    slope: jax.Array
-    step: jax.Array
+    random_key: jax.Array
+    gradient: jax.Array  # of the objective by what the bottom models gave together
+    step_size: jax.Array
 
 
-class FedSGD(ColumnAlgorithm[Server]):
+class BlockNorm(eqx.Module):
+    """Over columns, exchange 2, up: a sum."""
+
+    squared_norm: jax.Array
+
+
+class BlockSlope(eqx.Module):
+    """Over columns, exchange 2, up: a maximum."""
+
+    largest_gradient_entry: jax.Array
+
+
+# states
+
+
+class BlockState(eqx.Module):
+    """Over columns."""
+
+    w: jax.Array  # the party's block
+    momentum: Any  # optax's state
+
+
+class SGDServerState(ServerState):
+    momentum: Any  # optax's state
+
+
+class Evaluation(eqx.Module):
+    """Over columns, between the exchanges."""
+
+    server: SGDServerState
+    objective: jax.Array
+    gradient: jax.Array  # by the top model's parameters
+    embedding_gradient: jax.Array
+
+
+# options
+
+
+class FedSGD(Algorithm):
     """One step down the gradient of a mini-batch per round; over columns, two exchanges.
 
-    batch: rows drawn at each party in a round (rows split), or of all (columns split).
-    step: the step size, a number or a schedule such as fp.Decay(1.0, 0.5).
-    momentum: of the heavy ball, from 0 (default, none) to below 1.
-    participation: the part of the parties that is asked in a round (rows split; over 0 up to 1, default 1).
+    - `batch`: rows drawn at each party in a round (rows split), or of all (columns split); at least 1.
+    - `step`: the step size, a number > 0 or a schedule such as fp.Decay(1.0, 0.5).
+    - `momentum`: of the heavy ball (from 0 to below 1, default 0: none).
+    - `participation`: the part of the parties that is asked in a round (rows split; over 0 up to 1, default 1).
     """
+
+    supports: ClassVar[frozenset[Split]] = frozenset({"rows", "columns"})
 
     batch: int
     step: Schedule | float
     momentum: float = 0.0
     participation: float = 1.0
-    ridge: float = eqx.field(static=True, default=0.0, repr=False)
-    over_columns: bool = eqx.field(static=True, default=False, repr=False)
 
     def __check_init__(self) -> None:
-        check_steps("FedSGD", self)
-
-    def prepared(self, setting: Setting) -> "FedSGD":
-        check_free("FedSGD", setting)
-        check_batch("FedSGD", self.batch, setting)
-        assert setting.programs is not None
-        ridge = float(setting.programs[0].norm_shares()[0][0]) if setting.columns else float(setting.ridge or 0.0)
-        step = as_schedule("FedSGD", "step", self.step)
-        return dataclasses.replace(self, step=step, ridge=ridge, over_columns=setting.columns)
+        check_sampling("FedSGD", self.batch, self.participation)
+        check_momentum("FedSGD", self.momentum)
+        as_schedule("FedSGD", "step", self.step)
 
     @property
-    def optimizer(self) -> Any:
-        """Without the step size, which falls."""
-        return heavy_ball(self.momentum)
+    def rows_per_mean(self) -> int:
+        return self.batch
+
+    def bound(self, setting: Setting) -> "FedSGDMethod":
+        check_plain("FedSGD", setting)
+        check_batch("FedSGD", self.batch, setting)
+        schedule = as_schedule("FedSGD", "step", self.step)
+        if setting.split == "columns":
+            return FedSGDOverColumns(self, schedule, ridge=float(setting.programs[0].norm_shares()[0][0]))
+        return FedSGDOverRows(self, schedule, ridge=float(setting.ridge or 0.0))
+
+
+class FedSGDMethod(Method[SGDServerState]):
+    """FedSGD as it runs; what an exchange is about is left to either way of splitting."""
+
+    options: FedSGD
+    schedule: Schedule
+    ridge: float  # a where the regulariser is a‖w‖²
+
+    def invite(self, own: ServerData, begin: Begin) -> None:
+        """Parties know their own start, or need none."""
+
+    def start(self, own: ServerData, begin: Begin, reply: Reply) -> SGDServerState:
+        del own, reply
+        momentum = heavy_ball(self.options.momentum).init(begin.w)
+        return SGDServerState(begin.w, begin.key, jnp.ones((), int), Status.running.as_array(), momentum)
+
+    def batch_key(self, server: SGDServerState) -> jax.Array:
+        return folded_key(server.key, server.t)
+
+    def step_size(self, server: SGDServerState) -> jax.Array:
+        return self.schedule(server.t.astype(float))
+
+    def descended(
+        self, w: jax.Array, momentum: Any, gradient: jax.Array, step_size: jax.Array
+    ) -> tuple[jax.Array, Any]:
+        """Parameters and momentum after a step."""
+        change, momentum = heavy_ball(self.options.momentum).update(gradient, momentum)
+        return w + step_size * change, momentum
+
+    def advanced(
+        self, server: SGDServerState, objective: jax.Array, gradient: jax.Array, largest_elsewhere: jax.Array
+    ) -> tuple[SGDServerState, Info]:
+        """The end of a round; `largest_elsewhere`: of the gradient's entries that the parties know."""
+        w, momentum = self.descended(server.w, server.momentum, gradient, self.step_size(server))
+        after = SGDServerState(w, server.key, server.t + 1, server.status, momentum)
+        stationarity = jnp.maximum(largest_elsewhere, jnp.max(jnp.abs(gradient), initial=0.0))
+        return or_diverged(after, server, objective), Info(objective, jnp.zeros_like(objective), stationarity)
+
+    def answer(self, own: ServerData, carry: SGDServerState) -> Answer:
+        del own
+        return Answer(carry.w, jnp.zeros(0), jnp.zeros(0), jnp.asarray(0.0))
+
+
+class FedSGDOverRows(FedSGDMethod):
+    """One exchange: the parties' gradients on their batches."""
+
+    @property
+    def round(self) -> Phases:
+        return (Phase(self.ask, GradientStep(self.estimate), self.hear),)
+
+    def estimate(self, own: Oracle, state: tuple[()], message: BatchKey, w: jax.Array) -> jax.Array:
+        """At a party: its part of F̂."""
+        del state
+        weight = asked(own, message.random_key, self.options.participation)
+        return (weight * on_a_batch(own, message.random_key, self.options.batch)(w).objective)[None]
+
+    def ask(self, own: ServerData, server: SGDServerState) -> GradientRequest:
+        del own
+        return GradientRequest(BatchKey(self.batch_key(server)), server.w)
+
+    def hear(self, own: ServerData, server: SGDServerState, reply: Reply) -> tuple[SGDServerState, Info]:
+        (values, gradients), w = reply.sum, server.w
+        at_server, server_gradient = jax.value_and_grad(lambda w: own.functions(w).objective)(w)
+        gradient = gradients[0] + server_gradient + 2.0 * self.ridge * w
+        objective = values[0] + at_server + self.ridge * (w @ w)
+        return self.advanced(server, objective, gradient, jnp.asarray(0.0))
+
+
+class FedSGDOverColumns(FedSGDMethod):
+    """Two exchanges: what the bottom models give on a batch goes up, its gradient comes down."""
+
+    @property
+    def round(self) -> Phases:
+        return (
+            Phase(self.ask_embedding, self.embed, self.evaluate),
+            Phase(self.ask_descent, self.descend, self.hear_descent),
+        )
 
     # party steps
 
-    def join(self, own: Oracle | Block, state: None, message: None) -> tuple[Any, Reply]:
+    def join(self, own: Block, state: None, message: None) -> tuple[BlockState, Reply]:
         del state, message
-        return (Held(own.start, self.optimizer.init(own.start)) if isinstance(own, Block) else ()), Reply()
+        return BlockState(own.start, heavy_ball(self.options.momentum).init(own.start)), Reply()
 
-    def estimate(self, own: Oracle, state: Any, key: jax.Array, w: jax.Array) -> jax.Array:
-        del state
-        return (asked(own, key, self.participation) * on_a_batch(own, key, self.batch)(w).objective)[None]
+    def embed(self, own: Block, state: BlockState, message: BatchKey) -> tuple[BlockState, Reply]:
+        return state, contribution(own, own.embed(state.w, self._places(own, message.random_key)))
 
-    def embed(self, own: Block, state: Held, key: jax.Array) -> tuple[Held, Reply]:
-        return state, shown(own, own.embed(state.w, draw(key, jnp.asarray(own.x.shape[0]), self.batch)))
-
-    def descend(self, own: Block, state: Held, message: Slope) -> tuple[Held, Reply]:
-        places = draw(message.key, jnp.asarray(own.x.shape[0]), self.batch)
+    def descend(self, own: Block, state: BlockState, message: EmbeddingGradient) -> tuple[BlockState, Reply]:
+        places = self._places(own, message.random_key)
         _, pull = jax.vjp(lambda w: own.embed(w, places), state.w)
-        gradient = pull(share(own, message.slope))[0] + 2.0 * self.ridge * state.w
-        norm = state.w @ state.w
-        return state.stepped(self, gradient, message.step), Reply(sum=norm, max=jnp.max(jnp.abs(gradient)))
+        gradient = pull(own_share(own, message.gradient))[0] + 2.0 * self.ridge * state.w
+        after = BlockState(*self.descended(state.w, state.momentum, gradient, message.step_size))
+        return after, Reply(sum=BlockNorm(state.w @ state.w), max=BlockSlope(jnp.max(jnp.abs(gradient))))
 
-    def multipliers(self, own: Oracle, state: Any, answer: Answer) -> jax.Array:
-        del state, answer
-        return jnp.zeros(own.equality.size)
+    def _places(self, own: Block, key: jax.Array) -> jax.Array:
+        return draw(key, jnp.asarray(own.x.shape[0]), self.options.batch)
 
-    def block(self, own: Block, state: Held, answer: Answer) -> jax.Array:
+    def block(self, own: Block, state: BlockState, answer: Answer) -> jax.Array:
         del own, answer
         return state.w
 
     # server steps
 
-    def init(self, net: Network, w: jax.Array, goal: Goal, key: jax.Array) -> tuple[Server, PartyStates]:
-        del goal
-        _, parties = net.exchange(self.join, None, None)
-        running = jnp.asarray(int(Status.running))
-        return Server(Held(w, self.optimizer.init(w)), key, jnp.ones((), int), running), parties
+    def batch_key(self, server: SGDServerState) -> jax.Array:
+        return folded_key(super().batch_key(server), 0)  # as one party with all rows would draw
 
-    def round(self, server: Server, parties: PartyStates, net: Network) -> tuple[Server, PartyStates, Info]:
-        key, step = folded_key(server.key, server.t), self.step_size(server.t)
-        if self.over_columns:
-            value, gradient, parties, others = self._over_columns(server.held.w, parties, net, key, step)
-        else:
-            value, gradient, others = self._over_rows(server.held.w, parties, net, key)
-        held = server.held.stepped(self, gradient, step)
-        sound = jnp.all(jnp.isfinite(held.w)) & jnp.isfinite(value)
-        after = Server(held, server.key, server.t + 1, server.status)
-        broken = eqx.tree_at(lambda s: s.status, server, jnp.asarray(int(Status.diverged)))
-        residual = jnp.maximum(others, jnp.max(jnp.abs(gradient), initial=0.0))
-        return choose(sound, after, broken), parties, Info(value, jnp.zeros_like(value), residual)
+    def ask_embedding(self, own: ServerData, server: SGDServerState) -> BatchKey:
+        del own
+        return BatchKey(self.batch_key(server))
 
-    def _over_rows(
-        self, w: jax.Array, parties: PartyStates, net: Network, key: jax.Array
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        values, gradients = net.gradients(self.estimate, parties, key, w)
-        own, pull = jax.vjp(lambda w: net.server(w).objective, w)
-        gradient = gradients[0] + pull(jnp.ones_like(own))[0] + 2.0 * self.ridge * w
-        return values[0] + own + self.ridge * (w @ w), gradient, jnp.asarray(0.0)
-
-    def _over_columns(
-        self, w: jax.Array, parties: PartyStates, net: Network, key: jax.Array, step: jax.Array
-    ) -> tuple[jax.Array, jax.Array, PartyStates, jax.Array]:
-        key = folded_key(key, 0)  # as one party with all rows would draw
-        reply, parties = net.exchange(self.embed, parties, key)
-        batch = net.server.sample(draw(key, net.server.count, self.batch), net.server.count / self.batch)
+    def evaluate(self, own: ServerData, server: SGDServerState, reply: Reply) -> Evaluation:
+        labels, size = own.functions, self.options.batch
+        batch = labels.sample(draw(self.batch_key(server), labels.count, size), labels.count / size)
 
         def objective(w: jax.Array, embedded: jax.Array) -> jax.Array:
             return dataclasses.replace(batch, rows={**batch.rows, EMBEDDED: embedded})(w).objective
 
-        value, (gradient, slope) = jax.value_and_grad(objective, argnums=(0, 1))(w, joined(reply))
-        reply, parties = net.exchange(self.descend, parties, Slope(key, slope, step))
-        return value + self.ridge * reply.sum, gradient, parties, reply.max
+        value, gradients = jax.value_and_grad(objective, argnums=(0, 1))(server.w, combined(reply))
+        return Evaluation(server, value, *gradients)
 
-    def step_size(self, t: jax.Array) -> jax.Array:
-        assert isinstance(self.step, Schedule)  # `prepared` has made it one
-        return self.step(t.astype(float))
+    def ask_descent(self, own: ServerData, carry: Evaluation) -> EmbeddingGradient:
+        del own
+        return EmbeddingGradient(self.batch_key(carry.server), carry.embedding_gradient, self.step_size(carry.server))
 
-    # status and answers
-
-    def status(self, server: Server) -> jax.Array:
-        return server.status
-
-    def answer(self, server: Server, net: Network) -> Answer:
-        program = net.server.program
-        pooled = jnp.zeros(len(program.pooled))
-        return Answer(server.held.w, jnp.zeros(len(program.constraints)), pooled, jnp.asarray(0.0))
-
-    def aim(self, server: Server, goal: Goal) -> Server:
-        del goal
-        return server
-
-
-def check_steps(owner: str, method: Any) -> None:
-    """The options that methods of gradient steps share."""
-    check(owner, "batch", method.batch, lambda x: x >= 1, "a mini-batch has at least one row", whole=True)
-    check(owner, "momentum", method.momentum, lambda x: 0 <= x < 1, "momentum is from 0 to below 1")
-    words = "the part of the parties that is asked in a round, over 0 and up to 1"
-    check(owner, "participation", method.participation, lambda x: 0 < x <= 1, words)
-    as_schedule(owner, "step", method.step)
+    def hear_descent(self, own: ServerData, carry: Evaluation, reply: Reply) -> tuple[SGDServerState, Info]:
+        del own
+        objective = carry.objective + self.ridge * reply.sum.squared_norm
+        return self.advanced(carry.server, objective, carry.gradient, reply.max.largest_gradient_entry)

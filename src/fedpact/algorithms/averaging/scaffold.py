@@ -9,58 +9,75 @@
 Here F_i is n times party i's part of the objective, so that the objective is their plain average; `penalty` as in `fed_avg`.
 """
 
-import dataclasses
+from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from fedpact.algorithms.averaging.local_steps import (
-    Call,
-    OneModel,
-    Server,
-    answered,
-    at,
+    LocalMethod,
+    LocalTask,
+    ServerState,
     check_local,
-    exchange_of,
-    line,
-    settled,
-    sound_or_broken,
-    walk,
+    history_line,
+    local_steps,
+    or_diverged,
+    reply_of,
 )
-from fedpact.algorithms.parts.batches import answering, asked, folded_key
+from fedpact.algorithms.parts.batches import answering, takes_part
 from fedpact.algorithms.parts.schedules import Schedule
 from fedpact.federation.setting import Setting
 from fedpact.problem.oracle import Oracle
-from fedpact.protocol.algorithm import Goal, Info
+from fedpact.protocol.algorithm import Algorithm, Begin, FirstParameters, Info, Split, Status
 from fedpact.protocol.messages import Reply
-from fedpact.protocol.network import Network, PartyStates
 from fedpact.protocol.options import check
+from fedpact.protocol.phases import ServerData
+
+# messages
 
 
-class ControlledCall(Call):
-    control: jax.Array  # c
+class ControlledTask(eqx.Module):
+    """Down."""
+
+    task: LocalTask
+    control_variate: jax.Array  # c
 
 
-class Sums(eqx.Module):
-    change: jax.Array  # w_i − w
-    control: jax.Array  # c_i⁺ − c_i
+class ControlledChange(eqx.Module):
+    """Up: sums."""
+
+    parameter_change: jax.Array  # w_i − w
+    control_variate_change: jax.Array  # c_i⁺ − c_i
     objective: jax.Array
 
 
-class ControlledServer(Server):
-    control: jax.Array
+# states
 
 
-class SCAFFOLD(OneModel[ControlledServer]):
+class ControlState(eqx.Module):
+    control: jax.Array  # c_i
+
+
+class ControlledServerState(ServerState):
+    control: jax.Array  # c
+
+
+# options
+
+
+class SCAFFOLD(Algorithm):
     """Local steps at every party, corrected by control variates, then an average.
 
-    batch: rows drawn at each party for each of its steps (default: all rows).
-    local_steps: E, steps of a party in a round (default 1).
-    step: the parties' step size, a number or a schedule of the rounds. server_step: the server's (default 1).
-    participation: the part of the parties that is asked in a round (over 0 up to 1, default 1).
-    penalty: ρ on the distance to the parties' own sets, a number or a schedule; None (default) for none.
+    - `batch`: rows drawn at each party for each of its steps (at least 1, default: all rows).
+    - `local_steps`: E, steps of a party in a round (at least 1, default 1).
+    - `step`: the parties' step size, a number > 0 or a schedule of the rounds (default 0.1).
+    - `server_step`: the server's step size (> 0, default 1).
+    - `participation`: the part of the parties that is asked in a round (over 0 up to 1, default 1).
+    - `penalty`: ρ on the distance to the parties' own sets, a number > 0 or a schedule (default: none).
     """
+
+    supports: ClassVar[frozenset[Split]] = frozenset({"rows", "personal"})
 
     batch: int | None = None
     local_steps: int = 1
@@ -68,58 +85,56 @@ class SCAFFOLD(OneModel[ControlledServer]):
     server_step: float = 1.0
     participation: float = 1.0
     penalty: Schedule | float | None = None
-    momentum: float = eqx.field(static=True, default=0.0, repr=False)  # none: control variates assume plain steps
-    ridge: float = eqx.field(static=True, default=0.0, repr=False)
 
     def __check_init__(self) -> None:
-        check_local("SCAFFOLD", self)
+        check_local(self)
         check("SCAFFOLD", "server_step", self.server_step, lambda x: x > 0, "the server's step size, over 0")
-        check("SCAFFOLD", "momentum", self.momentum, lambda x: x == 0, "SCAFFOLD takes plain steps")
 
-    def prepared(self, setting: Setting) -> "SCAFFOLD":
-        return dataclasses.replace(self, **settled("SCAFFOLD", self, setting))
+    @property
+    def rows_per_mean(self) -> int | None:
+        return self.batch
+
+    def bound(self, setting: Setting) -> "SCAFFOLDMethod":
+        return SCAFFOLDMethod(local_steps(self, setting), self.server_step)
+
+
+class SCAFFOLDMethod(LocalMethod[ControlledServerState]):
+    """SCAFFOLD as it runs."""
+
+    server_step: float
 
     # party steps
 
-    def join(self, own: Oracle, state: None, w: jax.Array) -> tuple[jax.Array, Reply]:
+    def join(self, own: Oracle, state: None, message: FirstParameters) -> tuple[ControlState, Reply]:
         del own, state
-        return jnp.zeros_like(w), Reply()
+        return ControlState(jnp.zeros_like(message.parameters)), Reply()
 
-    def local(self, own: Oracle, state: jax.Array, message: ControlledCall) -> tuple[jax.Array, Reply]:
-        """Lines 6 to 14; `state` is c_i."""
-
-        def corrected(w: jax.Array) -> jax.Array:
-            del w
-            return message.control - state
-
-        w, value = walk(own, message.w, message.key, message.step, self, message.penalty, 1.0 / own.parties, corrected)
-        weight = self.is_asked(own, message.key)
-        control = weight * ((message.w - w) / (self.local_steps * message.step) - message.control)
-        sums = Sums(weight * (w - message.w), control, weight * value)
-        return state + control, answered(own, message.w, sums)
-
-    def is_asked(self, own: Oracle, key: jax.Array) -> jax.Array:
-        """1 or 0."""
-        return asked(own, key, self.participation) * answering(own.parties, self.participation) / own.parties
+    def step(self, own: Oracle, state: ControlState, message: ControlledTask) -> tuple[ControlState, Reply]:
+        """Lines 6 to 14."""
+        task, correction = message.task, message.control_variate - state.control
+        w, value = self.steps.walk(own, task, 1.0 / own.parties, lambda w: correction)
+        weight = takes_part(own, task.random_key, self.steps.participation)
+        control = (task.parameters - w) / (self.steps.count * task.step_size) - message.control_variate
+        sums = ControlledChange(weight * (w - task.parameters), weight * control, weight * value)
+        return ControlState(state.control + weight * control), reply_of(own, task.parameters, sums)
 
     # server steps
 
-    def init(self, net: Network, w: jax.Array, goal: Goal, key: jax.Array) -> tuple[ControlledServer, PartyStates]:
-        del goal
-        _, parties = net.exchange(self.join, None, w)
-        start = Server.at_start(w, key)
-        return ControlledServer(start.w, start.key, start.t, start.status, jnp.zeros_like(w)), parties
+    def start(self, own: ServerData, begin: Begin, reply: Reply) -> ControlledServerState:
+        del own, reply
+        running = Status.running.as_array()
+        return ControlledServerState(begin.w, begin.key, jnp.ones((), int), running, jnp.zeros_like(begin.w))
 
-    def round(
-        self, server: ControlledServer, parties: PartyStates, net: Network
-    ) -> tuple[ControlledServer, PartyStates, Info]:
-        step, penalty = at(self.step, server.t), at(self.penalty, server.t)
-        assert step is not None  # `prepared` has made it a schedule
-        call = ControlledCall(server.w, folded_key(server.key, server.t), step, penalty, server.control)
-        reply, parties = exchange_of(self, net)(self.local, parties, call)
-        count = answering(net.parties, self.participation)
-        change, value = reply.sum.change / count, reply.sum.objective / count
-        slope = jnp.max(jnp.abs(change)) / (step * self.local_steps)
-        w, control = server.w + self.server_step * change, server.control + reply.sum.control / net.parties
-        after = ControlledServer(w, server.key, server.t + 1, server.status, control)
-        return sound_or_broken(after, server, value), parties, line(value, slope, reply)
+    def ask(self, own: ServerData, server: ControlledServerState) -> ControlledTask:
+        del own
+        return ControlledTask(self.steps.task(server), server.control)
+
+    def hear(self, own: ServerData, server: ControlledServerState, reply: Reply) -> tuple[ControlledServerState, Info]:
+        sums: ControlledChange = reply.sum
+        count = answering(own.parties, self.steps.participation)
+        change, value = sums.parameter_change / count, sums.objective / count
+        w = server.w + self.server_step * change
+        control = server.control + sums.control_variate_change / own.parties
+        after = ControlledServerState(w, server.key, server.t + 1, server.status, control)
+        line = history_line(value, self.steps.slope(server, change), reply)
+        return or_diverged(after, server, value), line

@@ -1,9 +1,10 @@
-"""Objective and constraints as functions of what the bottoms gave, and their augmented Lagrangian.
+"""Objective and constraints as functions of the embedding, and their augmented Lagrangian.
 
     c_j(h, N) <= 0 or = 0,     π_j = [λ_j + ρ c_j]₊  (without [·]₊ for equalities)
     Λ(h, N) = F(h, N) + Σ_j (π_j² − λ_j²)/2ρ,          ∇Λ = ∇F + Σ_j π_j ∇c_j
 
-h is what the bottoms gave on all rows, combined; N the squared norm of all blocks, which a regulariser reads.
+h is the embedding: what the bottom models give on all rows, combined; N the squared norm of all blocks, which a regulariser
+reads.
 """
 
 import dataclasses
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from fedpact.algorithms.parts.multipliers import updated
 from fedpact.problem.oracle import Oracle, Program
 from fedpact.problem.split import EMBEDDED
 
@@ -26,11 +28,11 @@ FAINT = 1e-6  # of the largest curvature: a direction below it is rounding, and 
 
 @dataclasses.dataclass(frozen=True)
 class Terms:
-    """What everybody knows of a problem's numbers: factors of N, constants, and which constraints are equalities."""
+    """What everybody knows of a problem's functions: factors of N, constants, and which constraints are equalities."""
 
     norms: tuple[float, ...]  # of the objective, then of each constraint
     constants: tuple[float, ...]  # likewise
-    equality: tuple[bool, ...]
+    equalities: tuple[bool, ...]
 
     @classmethod
     def of(cls, party: Program, server: Program) -> "Terms":
@@ -41,63 +43,66 @@ class Terms:
             party.pooled_equality,
         )
 
+    @property
+    def equality(self) -> np.ndarray:
+        return np.asarray(self.equalities, bool)
+
 
 class Point(eqx.Module):
     """Where a run stands, as the label holder knows it."""
 
-    top: jax.Array
-    embedded: jax.Array
-    norm: jax.Array
+    top_parameters: jax.Array
+    embedding: jax.Array  # h
+    squared_norm: jax.Array  # N
 
 
 class Dual(eqx.Module):
     multipliers: jax.Array  # λ
-    rho: jax.Array  # ρ, 0 for the plain Lagrangian
+    penalty: jax.Array  # ρ, 0 for the plain Lagrangian
 
 
-def numbers(terms: Terms, own: Oracle, at: Point) -> tuple[jax.Array, jax.Array]:
+def values(terms: Terms, own: Oracle, point: Point) -> tuple[jax.Array, jax.Array]:
     """Objective and constraints."""
-    found = dataclasses.replace(own, rows={**own.rows, EMBEDDED: at.embedded})(at.top)
-    every = jnp.concatenate([found.objective[None], found.pooled])
-    every = every + jnp.asarray(terms.constants) + at.norm * jnp.asarray(terms.norms)
+    of_rows = dataclasses.replace(own, rows={**own.rows, EMBEDDED: point.embedding})(point.top_parameters)
+    every = jnp.concatenate([of_rows.objective[None], of_rows.pooled])
+    every = every + jnp.asarray(terms.constants) + point.squared_norm * jnp.asarray(terms.norms)
     return every[0], every[1:]
 
 
 def weights(terms: Terms, dual: Dual, c: jax.Array) -> jax.Array:
     """π."""
-    moved = dual.multipliers + dual.rho * c
-    return jnp.where(np.asarray(terms.equality, bool), moved, jnp.maximum(moved, 0.0))
+    return updated(dual.multipliers, dual.penalty, c, terms.equality)
 
 
-def merit(terms: Terms, own: Oracle, dual: Dual, at: Point) -> jax.Array:
+def merit(terms: Terms, own: Oracle, dual: Dual, point: Point) -> jax.Array:
     """Λ, for ρ > 0."""
-    objective, c = numbers(terms, own, at)
+    objective, c = values(terms, own, point)
     pi = weights(terms, dual, c)
-    return objective + jnp.sum(pi**2 - dual.multipliers**2) / (2.0 * dual.rho)
+    return objective + jnp.sum(pi**2 - dual.multipliers**2) / (2.0 * dual.penalty)
 
 
-def slopes(terms: Terms, own: Oracle, at: Point, pi: jax.Array) -> Point:
-    """∇(F + πᵀc): for the top, for what the bottoms gave (ν of the paper), and for N."""
+def gradient(terms: Terms, own: Oracle, point: Point, pi: jax.Array) -> Point:
+    """∇(F + πᵀc): in the top's parameters, in the embedding (ν of the paper), and in N."""
 
-    def weighted(at: Point) -> jax.Array:
-        objective, c = numbers(terms, own, at)
+    def weighted(point: Point) -> jax.Array:
+        objective, c = values(terms, own, point)
         return objective + pi @ c
 
-    return jax.grad(weighted)(at)
+    return jax.grad(weighted)(point)
 
 
-def row_curvature(terms: Terms, own: Oracle, at: Point, pi: jax.Array) -> jax.Array:
+def row_curvature(terms: Terms, own: Oracle, point: Point, pi: jax.Array) -> jax.Array:
     """The mean over rows of n ∂²(F + πᵀc)/∂h², by one product with the Hessian."""
-    ones = jnp.ones_like(at.embedded)
+    h = point.embedding
 
-    def slope(embedded: jax.Array) -> jax.Array:
-        return slopes(terms, own, eqx.tree_at(lambda p: p.embedded, at, embedded), pi).embedded
+    def slope(h: jax.Array) -> jax.Array:
+        return gradient(terms, own, eqx.tree_at(lambda p: p.embedding, point, h), pi).embedding
 
-    _, bent = jax.jvp(slope, (at.embedded,), (ones,))
-    return jnp.maximum(jnp.sum(jnp.abs(bent)) / (at.embedded.size / at.embedded.shape[0]), 1e-6)
+    _, product = jax.jvp(slope, (h,), (jnp.ones_like(h),))
+    return jnp.maximum(jnp.sum(jnp.abs(product)) / (h.size / h.shape[0]), 1e-6)
 
 
-def least(function: Callable[[jax.Array], jax.Array], start: jax.Array) -> jax.Array:
+def newton_search(function: Callable[[jax.Array], jax.Array], start: jax.Array) -> jax.Array:
     """Where a function of a few numbers is lower than at `start`: a few Newton steps, each halved until it goes down."""
 
     def differentiated(a: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
@@ -105,12 +110,12 @@ def least(function: Callable[[jax.Array], jax.Array], start: jax.Array) -> jax.A
         return slope, (here, slope)
 
     def once(_: jax.Array, a: jax.Array) -> jax.Array:
-        bent, (here, slope) = jax.jacfwd(differentiated, has_aux=True)(a)  # one linearisation for all three
-        scale = 1.0 / jnp.sqrt(jnp.maximum(jnp.abs(jnp.diag(bent)), 1e-30))
-        values, vectors = jnp.linalg.eigh(bent * scale * scale[:, None])
-        size = jnp.abs(values)  # a direction of negative curvature is gone down all the same
-        told = size > FAINT * jnp.max(size)
-        step = -scale * (vectors @ jnp.where(told, vectors.T @ (scale * slope) / jnp.where(told, size, 1.0), 0.0))
+        hessian, (here, slope) = jax.jacfwd(differentiated, has_aux=True)(a)  # one linearisation for all three
+        scale = 1.0 / jnp.sqrt(jnp.maximum(jnp.abs(jnp.diag(hessian)), 1e-30))
+        eigenvalues, vectors = jnp.linalg.eigh(hessian * scale * scale[:, None])
+        size = jnp.abs(eigenvalues)  # a direction of negative curvature is gone down all the same
+        kept = size > FAINT * jnp.max(size)
+        step = -scale * (vectors @ jnp.where(kept, vectors.T @ (scale * slope) / jnp.where(kept, size, 1.0), 0.0))
         along = slope @ step
 
         # Whether a part is too long stands in the carry: a vectorised loop asks twice, and rounds the two answers apart.
@@ -126,7 +131,7 @@ def least(function: Callable[[jax.Array], jax.Array], start: jax.Array) -> jax.A
     return lax.fori_loop(0, NEWTON, once, start)
 
 
-def newton_along(function: Callable[[jax.Array], jax.Array]) -> jax.Array:
+def newton_length(function: Callable[[jax.Array], jax.Array]) -> jax.Array:
     """How far from 0 a function of one number falls by its second-order model; 1 where that has no minimum."""
-    slope, bent = jax.jvp(jax.grad(function), (jnp.zeros(()),), (jnp.ones(()),))
-    return jnp.where(bent > 0, jnp.clip(-slope / jnp.where(bent > 0, bent, 1.0), 0.0, LONGEST), 1.0)
+    slope, curvature = jax.jvp(jax.grad(function), (jnp.zeros(()),), (jnp.ones(()),))
+    return jnp.where(curvature > 0, jnp.clip(-slope / jnp.where(curvature > 0, curvature, 1.0), 0.0, LONGEST), 1.0)

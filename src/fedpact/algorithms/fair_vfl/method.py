@@ -24,55 +24,78 @@ does not.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from fedpact.algorithms.fair_vfl import moves
-from fedpact.algorithms.fair_vfl import parties as holders
-from fedpact.algorithms.fair_vfl.lagrangian import (
-    Dual,
-    Point,
-    Terms,
-    numbers,
-    row_curvature,
-    slopes,
-    weights,
-)
+from fedpact.algorithms.fair_vfl.lagrangian import Dual, Point, Terms, gradient, merit, row_curvature, values, weights
+from fedpact.algorithms.fair_vfl.moves import Iterate, MoveRule, Moves, Proposal
 from fedpact.algorithms.fair_vfl.pace import Clock, Pace, Timing
-from fedpact.algorithms.fair_vfl.parties import Encrypted, Held, Move, ToActive, ToPassive, remembered, united
+from fedpact.algorithms.fair_vfl.parties import (
+    Ciphertext,
+    EncryptedGradient,
+    FairVFLParty,
+    LabelView,
+    MaskedGradients,
+    PartyState,
+    PublicKey,
+    Residuals,
+    combined_embedding,
+    combined_proposal,
+)
 from fedpact.algorithms.parts.batches import folded_key
 from fedpact.algorithms.parts.descent import choose
+from fedpact.algorithms.parts.multipliers import violation
 from fedpact.federation.blocks import Block
 from fedpact.federation.setting import Setting
 from fedpact.privacy import traced_ckks
 from fedpact.privacy.residuals import EncryptedResiduals
-from fedpact.problem.oracle import Oracle
-from fedpact.protocol.algorithm import Answer, ColumnAlgorithm, Goal, Info, Status
+from fedpact.problem.atoms import Scope
+from fedpact.protocol.algorithm import Algorithm, Answer, Begin, Goal, Info, Method, Split, Status
 from fedpact.protocol.messages import Reply
-from fedpact.protocol.network import Ask, Network, PartyStates
 from fedpact.protocol.options import check
+from fedpact.protocol.phases import Phase, Phases, Role, ServerData
 
+ROLES: tuple[Role, ...] = ("active", "passive")
 SLOW, STIFFER, STIFFEST = 0.5, 2.0, 1e8  # when ρ grows, how, and to what
 
+# states
 
-class Server(eqx.Module):
-    point: Point
-    top_last: jax.Array
-    drift: jax.Array  # what the last moves changed in h, for linear bottoms
+
+class Evaluation(eqx.Module):
+    """The Lagrangian at the server's point, with the multipliers of the round to come."""
+
+    objective: jax.Array
+    constraints: jax.Array  # c
     dual: Dual
-    moves: tuple[Move, Move]  # of active, of passive parties: still to be made
+    weights: jax.Array  # π
+    slope: Point
     curvature: jax.Array
-    taken: jax.Array  # whether the last move was
-    broken: jax.Array  # the violation where λ was last near the best for its ρ
+
+
+class ServerState(eqx.Module):
+    iterate: Iterate
+    dual: Dual  # of the last round
+    evaluation: Evaluation
+    settled_violation: jax.Array  # where λ was last near the best for its ρ
     seconds: jax.Array  # on the simulated clock
     secret: jax.Array | None  # of encrypted residuals
     goal: Goal
     key: jax.Array
     t: jax.Array
     status: jax.Array
+
+
+class RoundState(eqx.Module):
+    """The server's state within a round: with what the parties have replied so far."""
+
+    server: ServerState
+    active: Proposal | None = None
+    passive: Proposal | None = None
+    masked_gradients: jax.Array | None = None
 
 
 class RoundInfo(Info):
@@ -82,25 +105,28 @@ class RoundInfo(Info):
 
 
 class ColumnAnswer(Answer):
-    moves: tuple[Move, Move]
+    moves: Moves
 
 
-class FairVFL(ColumnAlgorithm[Server]):
+# options
+
+
+class FairVFL(Algorithm):
     """Fair vertical learning: constraints over labels and groups, columns split over active and passive parties.
 
-    local_steps: Q, the most steps that an active party takes in a round (default 5).
-    pace: "fixed" (default): Q steps; "random": from 1 to Q, drawn for each party and round; "clock": as many as `clock`
-        leaves time for while a passive party takes its one; on NVIDIA FLARE, as many as there is time for until the
-        passive parties have answered.
-    clock: simulated speeds (fp.Clock; default: a step takes 1 s, a round 1 s more); the history has `seconds`.
-    rho: ρ of the augmented Lagrangian to begin with (default 1, in objective per squared constraint; 0: the plain one, with
-        `step` only); it grows where violations do not fall.
-    dual_step: β, how far multipliers go in a round, as a part of ρ (default 0.5; by itself where ρ = 0).
-    decay: c_t, a pull of multipliers to 0 (default 0; it leaves constraints broken by c_t λ).
-    step: 1/η_t, a fixed step (default None: from the curvature).
-    memory: how many last moves the server's search takes in, where bottoms are linear (default 6).
-    momentum: part of the last move that other bottoms make again (from 0 to below 1, default 0.9).
-    privacy: fp.EncryptedResiduals(), or None (default): then ν shows passive parties the labels. See docs/fair_vfl.md.
+    - `local_steps`: Q, the most steps that an active party takes in a round (at least 1, default 5).
+    - `pace`: "fixed" (default): Q steps; "random": from 1 to Q, drawn for each party and round; "clock": as many as `clock`
+      leaves time for while a passive party takes its one; on NVIDIA FLARE, as many as there is time for until the passive
+      parties have replied.
+    - `clock`: simulated speeds (fp.Clock; default: a step takes 1 s, a round 1 s more); the history has `seconds`.
+    - `rho`: ρ of the augmented Lagrangian to begin with (>= 0, default 1, in objective per squared constraint; 0: the plain
+      one, with `step` only); it grows where violations do not fall.
+    - `dual_step`: β, how far multipliers go in a round, as a part of ρ (> 0, default 0.5; by itself where ρ = 0).
+    - `decay`: c_t, a pull of multipliers to 0 (>= 0, default 0; it leaves constraints broken by c_t λ).
+    - `step`: 1/η_t, a fixed step (> 0, default None: from the curvature).
+    - `momentum`: part of the last move that other than linear bottoms make again (from 0 to below 1, default 0.9).
+    - `memory`: how many last moves the server's search takes in, where bottoms are linear (at least 1, default 6).
+    - `privacy`: fp.EncryptedResiduals(), or None (default): then ν shows passive parties the labels. See docs/fair_vfl.md.
     """
 
     local_steps: int = 5
@@ -112,12 +138,11 @@ class FairVFL(ColumnAlgorithm[Server]):
     step: float | None = None
     momentum: float = 0.9
     memory: int = 6
-    privacy: EncryptedResiduals | None = eqx.field(static=True, default=None)
-    widest: int = eqx.field(static=True, default=0, repr=False)  # parameters of the largest passive block
-    passive_steps: int = eqx.field(static=True, default=1, repr=False)
-    terms: Terms | None = eqx.field(static=True, default=None, repr=False)
-    timing: Timing | None = eqx.field(default=None, repr=False)
-    linear: bool = eqx.field(static=True, default=False, repr=False)
+    privacy: EncryptedResiduals | None = None
+
+    supports: ClassVar[frozenset[Split]] = frozenset({"columns"})
+    keeps: ClassVar[frozenset[Scope]] = frozenset({"pooled"})
+    sends_residuals: ClassVar[bool] = True
 
     @classmethod
     def as_printed(cls, local_steps: int = 1) -> "FairVFL":
@@ -142,188 +167,221 @@ class FairVFL(ColumnAlgorithm[Server]):
         if self.step is None and self.rho == 0:
             raise ValueError("FairVFL(rho=0): without the augmented term give a step=, such as 0.01; or rho=1.0")
 
-    def prepared(self, setting: Setting) -> "FairVFL":
-        if not setting.columns:
-            raise ValueError(
-                "FairVFL is for parties who hold columns: fp.split_columns; over rows use fp.InteriorPoint()"
-            )
-        assert setting.programs is not None
-        names = tuple(setting.rows)
-        timing = Timing(self.pace, self.local_steps, self.clock.by_party(names), setting.active, self.clock.latency)
-        if self.privacy is not None and setting.combine != "sum":
+    def bound(self, setting: Setting) -> "FairVFLMethod":
+        return FairVFLMethod.of(self, setting)
+
+
+class FairVFLMethod(Method[ServerState]):
+    """FairVFL, or FedBCD, as it runs.
+
+    - `party`: the parties' steps, with what depends on the setting.
+    - `roles`: those that parties have.
+    - `rho`, `dual_step`, `decay`: as of FairVFL.
+    - `encrypted`: whether passive parties get ciphertext.
+    """
+
+    party: FairVFLParty
+    roles: tuple[Role, ...]
+    rho: float
+    dual_step: float
+    decay: float
+    encrypted: bool
+
+    @classmethod
+    def of(cls, options: FairVFL, setting: Setting, passive_steps: int = 1) -> "FairVFLMethod":
+        if options.privacy is not None and setting.combine != "sum":
             raise ValueError("encrypted residuals are one for all parties; state the model with combine='sum'")
-        widest = max(
-            (size for size, active in zip(setting.blocks, setting.active, strict=True) if not active), default=0
+        clock, names = options.clock, tuple(setting.rows)
+        passive_blocks = [size for size, active in zip(setting.blocks, setting.active, strict=True) if not active]
+        search = setting.linear_bottoms and options.step is None
+        party = FairVFLParty(
+            terms=Terms.of(*setting.programs),
+            timing=Timing(options.pace, options.local_steps, clock.by_party(names), setting.active, clock.latency),
+            rule=MoveRule(search, options.step, options.momentum, options.memory),
+            passive_steps=passive_steps,
+            widest=max(passive_blocks, default=0),
         )
-        terms = Terms.of(*setting.programs)
-        # `timing` has the clock's seconds by place: compiled programs are kept by method, and no mapping can be looked up
-        told = dataclasses.replace(self, clock=Clock(), terms=terms, timing=timing)
-        return dataclasses.replace(told, linear=setting.linear, widest=widest)
+        roles: tuple[Role, ...] = tuple(role for role in ROLES if (role == "active") in setting.active)
+        encrypted = options.privacy is not None and "passive" in roles
+        return cls(party, roles, options.rho, options.dual_step, options.decay, encrypted)
 
-    def deployed(self, enough: Callable[[], bool]) -> "FairVFL":
-        return dataclasses.replace(self, timing=dataclasses.replace(self.paced, enough=enough))
+    def deployed(self, enough: Callable[[], bool]) -> "FairVFLMethod":
+        timing = dataclasses.replace(self.party.timing, enough=enough)
+        return dataclasses.replace(self, party=dataclasses.replace(self.party, timing=timing))
 
-    @property
-    def known(self) -> Terms:
-        assert self.terms is not None  # `prepared` has made them
-        return self.terms
+    # the phases
 
     @property
-    def paced(self) -> Timing:
-        assert self.timing is not None  # `prepared` has made it
-        return self.timing
+    def opening(self) -> Phases:
+        join = Phase(self.invite, self.party.join, self.start)
+        hand_out = Phase(self.public_key, self.party.keep_key, _unchanged, "passive")
+        return (join, hand_out) if self.encrypted else (join,)
 
     @property
-    def searches(self) -> bool:
-        """Whether the server finds the best of all moves: bottoms are linear, and no step was given."""
-        return self.linear and self.step is None
+    def round(self) -> Phases:
+        """Active and passive parties are asked at the same time, under encryption the latter twice."""
+        patient = self.party.timing.pace == "clock"
+        active = Phase(self.label_view, self.party.active, self.hear_active, "active", patient=patient)
+        passive = Phase(self.residuals, self.party.passive, self.hear_passive, "passive")
+        if self.encrypted:
+            passive = Phase(self.ciphertext, self.party.multiply, self.decrypt, "passive")
+        unmask = Phase(self.masked_gradients, self.party.passive_unmasked, self.hear_passive, "passive")
+        at_once = tuple(phase for phase in (active, passive) if phase.among in self.roles)
+        return (at_once, unmask) if self.encrypted else (at_once,)
 
-    # party steps
+    # at the server, before the first round
 
-    def join(self, own: Block, state: None, message: None) -> tuple[Held, Reply]:
-        return holders.join(self, own, state, message)
+    def invite(self, own: ServerData, begin: Begin) -> None:
+        del own, begin
 
-    def active(self, own: Block, state: Held, message: ToActive) -> tuple[Held, Reply]:
-        return holders.active(self, own, state, message)
-
-    def passive(self, own: Block, state: Held, message: ToPassive) -> tuple[Held, Reply]:
-        return holders.passive(self, own, state, message)
-
-    def keep_key(self, own: Block, state: Held, message: jax.Array) -> tuple[Held, Reply]:
-        return holders.keep_key(self, own, state, message)
-
-    def multiply(self, own: Block, state: Held, message: Encrypted) -> tuple[Held, Reply]:
-        return holders.multiply(self, own, state, message)
-
-    def multipliers(self, own: Oracle, state: Any, answer: Answer) -> jax.Array:
-        del state, answer
-        return jnp.zeros(own.equality.size)
-
-    def block(self, own: Block, state: Held, answer: Any) -> jax.Array:
-        return holders.block(own, state, answer.moves)
-
-    # server steps
-
-    def init(self, net: Network, w: jax.Array, goal: Goal, key: jax.Array) -> tuple[Server, PartyStates]:
-        reply, parties = net.exchange(self.join, None, None)
-        embedded, none = united(reply, net.parties), jnp.asarray(0.0)
-        secret = None
-        if self.privacy is not None and net.count("passive"):
-            secret = traced_ckks.fresh_seed(none)
-            _, parties = net.exchange(self.keep_key, parties, traced_ckks.public_key(secret), "passive")
-        stay = Move(none, jnp.zeros(self.memory))
-        return Server(
-            point=Point(w, embedded, reply.sum[1]),
-            top_last=jnp.zeros((self.memory, w.size)),
-            drift=jnp.zeros((self.memory, *embedded.shape)) if self.searches else jnp.zeros(0),
-            dual=Dual(jnp.zeros(len(self.known.equality)), jnp.asarray(float(self.rho))),
-            moves=(stay, stay),
-            curvature=jnp.asarray(1.0),
-            taken=jnp.asarray(True),
-            broken=jnp.asarray(jnp.inf),
+    def start(self, own: ServerData, begin: Begin, reply: Reply) -> ServerState:
+        point = Point(begin.w, combined_embedding(reply, own.parties), reply.sum.squared_norm)
+        iterate, none = self.party.rule.first(point), jnp.asarray(0.0)
+        dual = Dual(jnp.zeros(len(self.party.terms.equalities)), jnp.asarray(float(self.rho)))
+        return ServerState(
+            iterate=iterate,
+            dual=dual,
+            evaluation=self._evaluated(own, iterate, dual),
+            settled_violation=jnp.asarray(jnp.inf),
             seconds=none,
-            secret=secret,
-            goal=goal,
-            key=key,
+            secret=traced_ckks.fresh_seed(none) if self.encrypted else None,
+            goal=begin.goal,
+            key=begin.key,
             t=jnp.ones((), int),
-            status=jnp.asarray(int(Status.running)),
-        ), parties
+            status=Status.running.as_array(),
+        )
 
-    def round(self, server: Server, parties: PartyStates, net: Network) -> tuple[Server, PartyStates, RoundInfo]:
-        terms, point = self.known, server.point
-        key = folded_key(server.key, server.t) if self.pace == "random" else server.key  # else nothing is drawn
-        objective, c = numbers(terms, net.server, point)
-        dual = choose(server.taken, self._ascended(server.dual, c), server.dual)  # Algorithm 1, lines 2 and 3
-        pi = weights(terms, dual, c)
-        slope = slopes(terms, net.server, point, pi)
-        bent = row_curvature(terms, net.server, point, pi) if self.searches else server.curvature
+    def public_key(self, own: ServerData, server: ServerState) -> PublicKey:
+        del own
+        return PublicKey(traced_ckks.public_key(_secret(server)))
 
-        to_active = Ask(self.active, ToActive(server.moves[0], point, dual, bent, key), "active", self.pace == "clock")
-        replies, parties = self._answers(server, parties, net, to_active, slope, bent)  # lines 5 and 6
-        residual = jnp.max(jnp.stack([jnp.max(jnp.abs(slope.top), initial=0.0), *(r.max for r in replies if r)]))
+    # at the server, in a round: Algorithm 1, lines 5 and 6
 
-        violation = self._violation(c)
-        slack = jnp.max(jnp.where(self._equal, 0.0, jnp.where(pi > 0, jnp.abs(c), 0.0)), initial=0.0)
-        done = (residual <= server.goal.stationarity) & (jnp.maximum(violation, slack) <= server.goal.feasibility)
-        moved = moves.made(self, server, net, dual, slope.top, replies)
-        sound = jnp.isfinite(objective) & jnp.isfinite(residual)
-        rho, broken = self._stiffened(server, dual.rho, residual, violation)
+    def label_view(self, own: ServerData, server: ServerState) -> LabelView:
+        del own
+        iterate, now = server.iterate, server.evaluation
+        return LabelView(iterate.moves.active, iterate.point, now.dual, now.curvature, self._round_key(server))
+
+    def residuals(self, own: ServerData, server: ServerState) -> Residuals:
+        del own
+        now = server.evaluation
+        return Residuals(server.iterate.moves.passive, now.slope.embedding, now.slope.squared_norm, now.curvature)
+
+    def ciphertext(self, own: ServerData, server: ServerState) -> Ciphertext:
+        del own
+        encrypted = traced_ckks.encrypt(_secret(server), server.evaluation.slope.embedding.ravel())
+        return Ciphertext(server.iterate.moves.passive, encrypted)
+
+    def hear_active(self, own: ServerData, carry: ServerState | RoundState, reply: Reply) -> RoundState:
+        return dataclasses.replace(_round_state(carry), active=combined_proposal(reply, own.parties))
+
+    def hear_passive(self, own: ServerData, carry: ServerState | RoundState, reply: Reply) -> RoundState:
+        return dataclasses.replace(_round_state(carry), passive=combined_proposal(reply, own.parties))
+
+    def decrypt(self, own: ServerData, carry: ServerState | RoundState, reply: Reply) -> RoundState:
+        """The masked gradients, each in its party's line."""
+        carry, replies = _round_state(carry), reply.per_party
+        assert isinstance(replies, EncryptedGradient)
+        secret, length, width = _secret(carry.server), carry.server.evaluation.slope.embedding.size, self.party.widest
+        opened = jax.vmap(lambda product: traced_ckks.decrypt(secret, product, length, width))(replies.masked_gradient)
+        masked = jnp.zeros((own.parties, width)).at[replies.party].set(opened)
+        return dataclasses.replace(carry, masked_gradients=masked)
+
+    def masked_gradients(self, own: ServerData, carry: RoundState) -> MaskedGradients:
+        del own
+        assert carry.masked_gradients is not None
+        now, move = carry.server.evaluation, carry.server.iterate.moves.passive
+        return MaskedGradients(move, carry.masked_gradients, now.slope.squared_norm, now.curvature)
+
+    def finish(self, own: ServerData, carry: RoundState) -> tuple[ServerState, RoundInfo]:
+        server, rule, terms = carry.server, self.party.rule, self.party.terms
+        now, c = server.evaluation, server.evaluation.constraints
+        proposals = [carry.active or self._nothing(server), carry.passive or self._nothing(server)]
+        top_slope = jnp.max(jnp.abs(now.slope.top_parameters), initial=0.0)
+        residual = jnp.max(jnp.stack([top_slope, *(p.largest_slope for p in proposals)]))
+
+        broken = violation(c, terms.equality)
+        slack = jnp.max(jnp.where(terms.equality, 0.0, jnp.where(now.weights > 0, jnp.abs(c), 0.0)), initial=0.0)
+        done = (residual <= server.goal.stationarity) & (jnp.maximum(broken, slack) <= server.goal.feasibility)
+        sound = jnp.isfinite(now.objective) & jnp.isfinite(residual)
+        merit_at = partial(merit, terms, own.functions, now.dual)
+        moved = rule.moved(server.iterate, now.slope.top_parameters, proposals, merit_at)
+        stayed = rule.stayed(server.iterate)
+        rho, settled_violation = self._stiffened(server, now.dual.penalty, residual, broken)
         after = dataclasses.replace(
-            choose(done, self._still(server), moved),
-            dual=Dual(dual.multipliers, rho),
-            broken=broken,
-            seconds=server.seconds + self.paced.seconds(key),
+            server,
+            iterate=choose(done, stayed, moved),
+            dual=Dual(now.dual.multipliers, rho),
+            settled_violation=settled_violation,
+            seconds=server.seconds + self.party.timing.seconds(self._round_key(server)),
             t=server.t + 1,
             status=jnp.where(done, int(Status.converged), server.status),
         )
-        lost = dataclasses.replace(self._still(server), status=jnp.asarray(int(Status.diverged)))
-        info = RoundInfo(objective, violation, residual, seconds=after.seconds, rho=dual.rho, pooled_constraints=c)
-        return choose(sound, after, lost), parties, info
+        lost = dataclasses.replace(server, iterate=stayed, status=Status.diverged.as_array())
+        info = RoundInfo(now.objective, broken, residual, after.seconds, now.dual.penalty, c)
+        after = choose(sound, after, lost)
+        return dataclasses.replace(after, evaluation=self._evaluated(own, after.iterate, after.dual)), info
 
-    def _answers(
-        self, server: Server, parties: PartyStates, net: Network, to_active: Ask, slope: Point, bent: jax.Array
-    ) -> tuple[list[Reply | None], PartyStates]:
-        """Of active and of passive parties, who are asked at the same time; under encryption the latter twice."""
-        active = [to_active] if net.count("active") else []
-        replies: list[Reply]
-        if not net.count("passive"):
-            replies, parties = net.at_once(parties, *active)
-            return [*replies, None], parties
-        move, secret = server.moves[1], server.secret
-        if secret is None:
-            down = ToPassive(move, slope.embedded, slope.norm, bent)
-            replies, parties = net.at_once(parties, *active, Ask(self.passive, down, "passive"))
-            return [*(replies[:-1] or [None]), replies[-1]], parties
-        down = Encrypted(move, traced_ckks.encrypt(secret, slope.embedded.ravel()))
-        replies, parties = net.at_once(parties, *active, Ask(self.multiply, down, "passive"))
-        index, products = replies[-1].each
-        size = slope.embedded.size
-        opened = jax.vmap(lambda product: traced_ckks.decrypt(secret, product, size, self.widest))(products)
-        masked = jnp.zeros((net.parties, self.widest)).at[index].set(opened)
-        last, parties = net.exchange(self.passive, parties, ToPassive(move, masked, slope.norm, bent), "passive")
-        return [*(replies[:-1] or [None]), last], parties
+    def _evaluated(self, own: ServerData, iterate: Iterate, dual: Dual) -> Evaluation:
+        """Algorithm 1, lines 2 and 3: at the end of a round, for all that is sent in the next one."""
+        terms, functions, point = self.party.terms, own.functions, iterate.point
+        objective, c = values(terms, functions, point)
+        dual = choose(iterate.accepted, self._ascended(dual, c), dual)
+        pi = weights(terms, dual, c)
+        slope = gradient(terms, functions, point, pi)
+        search = self.party.rule.search
+        curvature = row_curvature(terms, functions, point, pi) if search else iterate.curvature
+        return Evaluation(objective, c, dual, pi, slope, curvature)
 
     def _ascended(self, dual: Dual, c: jax.Array) -> Dual:
         """(10)."""
-        beta = self.dual_step * jnp.where(dual.rho > 0, dual.rho, 1.0)
+        beta = self.dual_step * jnp.where(dual.penalty > 0, dual.penalty, 1.0)
         moved = dual.multipliers + beta * (c - self.decay * dual.multipliers)
-        return Dual(jnp.where(self._equal, moved, jnp.maximum(moved, 0.0)), dual.rho)
+        return Dual(jnp.where(self.party.terms.equality, moved, jnp.maximum(moved, 0.0)), dual.penalty)
 
     def _stiffened(
-        self, server: Server, rho: jax.Array, residual: jax.Array, violation: jax.Array
+        self, server: ServerState, rho: jax.Array, residual: jax.Array, broken: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         """ρ grows where a point that is stationary for λ is not much less violated than the last such point was."""
-        settled = (residual <= jnp.maximum(server.goal.stationarity, 0.1 * violation)) & (
-            violation > server.goal.feasibility
-        )
-        slow = settled & (violation > SLOW * server.broken)
-        return jnp.where(slow, jnp.minimum(STIFFER * rho, STIFFEST), rho), jnp.where(settled, violation, server.broken)
+        stationary = residual <= jnp.maximum(server.goal.stationarity, 0.1 * broken)
+        settled = stationary & (broken > server.goal.feasibility)
+        slow = settled & (broken > SLOW * server.settled_violation)
+        stiffer = jnp.where(slow, jnp.minimum(STIFFER * rho, STIFFEST), rho)
+        return stiffer, jnp.where(settled, broken, server.settled_violation)
 
-    def _still(self, server: Server) -> Server:
-        """No move is to be made: the parties are where the server knows them to be, and will remember that they stayed."""
-        return dataclasses.replace(
-            server,
-            top_last=remembered(server.top_last, jnp.zeros_like(server.top_last[0])),
-            drift=remembered(server.drift, jnp.zeros_like(server.drift[0])) if self.searches else server.drift,
-            moves=jax.tree.map(jnp.zeros_like, server.moves),
-        )
+    def _round_key(self, server: ServerState) -> jax.Array:
+        """Another one in every round where something is drawn."""
+        return folded_key(server.key, server.t) if self.party.timing.pace == "random" else server.key
 
-    @property
-    def _equal(self) -> jax.Array:
-        return jnp.asarray(self.known.equality, bool)
+    def _nothing(self, server: ServerState) -> Proposal:
+        """Of a role that no party has."""
+        products = jnp.zeros((2 + self.party.rule.memory,) * 2)
+        return Proposal(jnp.zeros_like(server.iterate.point.embedding), products, jnp.asarray(0.0))
 
-    def _violation(self, c: jax.Array) -> jax.Array:
-        return jnp.max(jnp.where(self._equal, jnp.abs(c), c), initial=0.0)
+    # the answer
 
-    # status and answers
+    def answer(self, own: ServerData, carry: ServerState) -> ColumnAnswer:
+        pi = weights(self.party.terms, carry.dual, carry.evaluation.constraints)
+        none = jnp.zeros(len(own.functions.program.constraints))
+        return ColumnAnswer(carry.iterate.point.top_parameters, none, pi, jnp.asarray(0.0), carry.iterate.moves)
 
-    def status(self, server: Server) -> jax.Array:
-        return server.status
+    def block(self, own: Block, state: PartyState, answer: ColumnAnswer) -> jax.Array:
+        return state.moved(answer.moves.active if own.active else answer.moves.passive).w
 
-    def answer(self, server: Server, net: Network) -> ColumnAnswer:
-        pi = weights(self.known, server.dual, numbers(self.known, net.server, server.point)[1])
-        none = jnp.zeros(len(net.server.program.constraints))
-        return ColumnAnswer(server.point.top, none, pi, jnp.asarray(0.0), server.moves)
+    def aim(self, server: ServerState, goal: Goal) -> ServerState:
+        return dataclasses.replace(server, goal=goal, status=Status.running.as_array())
 
-    def aim(self, server: Server, goal: Goal) -> Server:
-        return dataclasses.replace(server, goal=goal, status=jnp.asarray(int(Status.running), server.status.dtype))
+
+def _round_state(carry: ServerState | RoundState) -> RoundState:
+    """Of the first reply in a round, begun from the server's state."""
+    return carry if isinstance(carry, RoundState) else RoundState(carry)
+
+
+def _secret(server: ServerState) -> jax.Array:
+    assert server.secret is not None  # drawn before the first round, where residuals are encrypted
+    return server.secret
+
+
+def _unchanged(own: ServerData, carry: Any, reply: Reply) -> Any:
+    del own, reply
+    return carry

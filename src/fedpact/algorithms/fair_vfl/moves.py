@@ -1,102 +1,142 @@
-"""What the server makes of the moves that parties propose."""
+"""Moves of the parties' blocks: what parties propose, and what the server has them make.
+
+A party proposes a displacement z of its block and sends what its bottom model gives there. The server decides how much of it
+is made, and how much of the last moves m_i again: w ← w + a z + Σ_i b_i m_i.
+"""
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from fedpact.algorithms.fair_vfl.lagrangian import Dual, Point, least, merit
-from fedpact.algorithms.fair_vfl.parties import Move, remembered, united
+from fedpact.algorithms.fair_vfl.lagrangian import Point, newton_search
 from fedpact.algorithms.parts.descent import choose
-from fedpact.protocol.messages import Reply
-from fedpact.protocol.network import Network
 
-if TYPE_CHECKING:
-    from fedpact.algorithms.fair_vfl.method import FairVFL, Server
-
+Merit = Callable[[Point], jax.Array]  # Λ
 SHORTER, LONGER = 2.0, 1.15  # how curvature estimates grow after a refused move and fall after a taken one
 
 
-def made(
-    method: "FairVFL",
-    server: "Server",
-    net: Network,
-    dual: Dual,
-    top_slope: jax.Array,
-    replies: list[Reply | None],
-) -> "Server":
-    """The point after the moves that active and passive parties proposed."""
-    given = [united(r, net.parties) if r else jnp.zeros_like(server.point.embedded) for r in replies]
-    products = [r.sum[1].products if r else jnp.zeros((2 + method.memory,) * 2) for r in replies]
-    take = _searched if method.searches else _tried
-    return take(method, server, net, dual, top_slope, given, products)
+class Move(eqx.Module):
+    """a and b; the last moves are counted from the latest."""
+
+    proposal_weight: jax.Array
+    last_move_weights: jax.Array
 
 
-def _searched(
-    method: "FairVFL",
-    server: "Server",
-    net: Network,
-    dual: Dual,
-    top_slope: jax.Array,
-    given: list[jax.Array],
-    products: list[jax.Array],
-) -> "Server":
-    """The best of active moves, passive ones, the last ones and a move of the top, in h alone."""
+class Moves(eqx.Module):
+    active: Move
+    passive: Move
 
-    def change(a: jax.Array) -> jax.Array:
-        return a[0] * given[0] + a[1] * given[1] + jnp.tensordot(a[3:], server.drift, 1)
 
-    def there(a: jax.Array) -> Point:
-        one, again = jnp.ones(1), a[3:]
-        mixed = [jnp.concatenate([one, along[None], again]) for along in (a[0], a[1])]
-        norms = [v @ g @ v for v, g in zip(mixed, products, strict=True)]
-        return Point(
-            server.point.top - a[2] * top_slope + again @ server.top_last,
-            server.point.embedded + change(a),
-            norms[0] + norms[1],
+class Proposal(eqx.Module):
+    """What the parties of one role propose, together."""
+
+    embedding: jax.Array  # of z where bottoms are linear, else of w + z
+    inner_products: jax.Array  # of w, z and the last moves
+    largest_slope: jax.Array  # max |∂Λ/∂w|
+
+
+class Iterate(eqx.Module):
+    """Where the parties will be after the moves that they are still to make."""
+
+    point: Point
+    top_moves: jax.Array  # the last moves of the top's parameters
+    embedding_moves: jax.Array  # what the last moves changed in h, where the server searches
+    moves: Moves
+    curvature: jax.Array  # estimated, where the server does not search
+    accepted: jax.Array  # whether the last move was
+
+
+def remembered(last: jax.Array, move: jax.Array) -> jax.Array:
+    """The latest first; the oldest is forgotten."""
+    return jnp.concatenate([move[None], last[:-1]])
+
+
+@dataclasses.dataclass(frozen=True)
+class MoveRule:
+    """How moves are made.
+
+    - `search`: whether the server finds the best of all moves: bottoms are linear, and no step size was set.
+    - `step`, `momentum`, `memory`: as of FairVFL.
+    """
+
+    search: bool
+    step: float | None
+    momentum: float
+    memory: int
+
+    def first(self, point: Point) -> Iterate:
+        none = Move(jnp.asarray(0.0), jnp.zeros(self.memory))
+        return Iterate(
+            point=point,
+            top_moves=jnp.zeros((self.memory, point.top_parameters.size)),
+            embedding_moves=jnp.zeros((self.memory, *point.embedding.shape)) if self.search else jnp.zeros(0),
+            moves=Moves(none, none),
+            curvature=jnp.asarray(1.0),
+            accepted=jnp.asarray(True),
         )
 
-    a = least(lambda a: merit(method.known, net.server, dual, there(a)), jnp.zeros(3 + method.memory))
-    point = there(a)
-    return dataclasses.replace(
-        server,
-        point=point,
-        top_last=remembered(server.top_last, point.top - server.point.top),
-        drift=remembered(server.drift, change(a)),
-        moves=(Move(a[0], a[3:]), Move(a[1], a[3:])),
-    )
+    def stayed(self, last: Iterate) -> Iterate:
+        """No move is to be made: the parties are where the server knows them to be, and will remember that they stayed."""
+        still = last.embedding_moves
+        return dataclasses.replace(
+            last,
+            top_moves=remembered(last.top_moves, jnp.zeros_like(last.top_moves[0])),
+            embedding_moves=remembered(still, jnp.zeros_like(still[0])) if self.search else still,
+            moves=jax.tree.map(jnp.zeros_like, last.moves),
+        )
 
+    def moved(self, last: Iterate, top_slope: jax.Array, proposals: list[Proposal], merit: Merit) -> Iterate:
+        """After the moves that active and passive parties proposed."""
+        move = self._best_move if self.search else self._proposed_move
+        return move(last, top_slope, proposals, merit)
 
-def _tried(
-    method: "FairVFL",
-    server: "Server",
-    net: Network,
-    dual: Dual,
-    top_slope: jax.Array,
-    given: list[jax.Array],
-    products: list[jax.Array],
-) -> "Server":
-    """The proposed move where it lowers the merit (a given step: in any case), else none, and a shorter one next."""
-    ones = jnp.ones(2)
-    step = (
-        -method.step * top_slope
-        if method.step is not None
-        else method.momentum * server.top_last[0] - top_slope / server.curvature
-    )
-    norm = ones @ (products[0] + products[1])[:2, :2] @ ones
-    point = Point(server.point.top + step, given[0] + given[1], norm)
-    if method.step is not None:
-        taken = jnp.asarray(True)
-    else:
-        here, new = (merit(method.known, net.server, dual, at) for at in (server.point, point))
-        taken = new <= here
-    move = Move(jnp.where(taken, 1.0, 0.0), jnp.zeros(method.memory))
-    return dataclasses.replace(
-        server,
-        point=choose(taken, point, server.point),
-        top_last=remembered(server.top_last, jnp.where(taken, step, jnp.zeros_like(step))),
-        moves=(move, move),
-        taken=taken,
-        curvature=jnp.where(taken, server.curvature / LONGER, SHORTER * server.curvature),
-    )
+    def _best_move(self, last: Iterate, top_slope: jax.Array, proposals: list[Proposal], merit: Merit) -> Iterate:
+        """The best of active moves, passive ones, the last ones and a move of the top, in h alone."""
+        active, passive = proposals
+
+        def change(a: jax.Array) -> jax.Array:
+            return a[0] * active.embedding + a[1] * passive.embedding + jnp.tensordot(a[3:], last.embedding_moves, 1)
+
+        def there(a: jax.Array) -> Point:
+            one, again = jnp.ones(1), a[3:]
+            mixed = [jnp.concatenate([one, along[None], again]) for along in (a[0], a[1])]
+            norms = [v @ p.inner_products @ v for v, p in zip(mixed, proposals, strict=True)]
+            return Point(
+                last.point.top_parameters - a[2] * top_slope + again @ last.top_moves,
+                last.point.embedding + change(a),
+                norms[0] + norms[1],
+            )
+
+        a = newton_search(lambda a: merit(there(a)), jnp.zeros(3 + self.memory))
+        point = there(a)
+        return dataclasses.replace(
+            last,
+            point=point,
+            top_moves=remembered(last.top_moves, point.top_parameters - last.point.top_parameters),
+            embedding_moves=remembered(last.embedding_moves, change(a)),
+            moves=Moves(Move(a[0], a[3:]), Move(a[1], a[3:])),
+        )
+
+    def _proposed_move(self, last: Iterate, top_slope: jax.Array, proposals: list[Proposal], merit: Merit) -> Iterate:
+        """The proposed move where it lowers the merit (with a fixed step: in any case), else none, and a shorter one next."""
+        active, passive = proposals
+        if self.step is not None:
+            top_move = -self.step * top_slope
+        else:
+            top_move = self.momentum * last.top_moves[0] - top_slope / last.curvature
+        ones = jnp.ones(2)
+        norm = ones @ (active.inner_products + passive.inner_products)[:2, :2] @ ones
+        point = Point(last.point.top_parameters + top_move, active.embedding + passive.embedding, norm)
+        accepted = jnp.asarray(True) if self.step is not None else merit(point) <= merit(last.point)
+        move = Move(jnp.where(accepted, 1.0, 0.0), jnp.zeros(self.memory))
+        return dataclasses.replace(
+            last,
+            point=choose(accepted, point, last.point),
+            top_moves=remembered(last.top_moves, jnp.where(accepted, top_move, jnp.zeros_like(top_move))),
+            moves=Moves(move, move),
+            accepted=accepted,
+            curvature=jnp.where(accepted, last.curvature / LONGER, SHORTER * last.curvature),
+        )

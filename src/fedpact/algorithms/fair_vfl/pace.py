@@ -18,16 +18,16 @@ Pace = Literal["fixed", "random", "clock"]
 class Clock(eqx.Module):
     """Simulated speeds: a local step takes a party so many seconds, and a round so many more on the way.
 
-    step: seconds of one local step, for all parties (default 1) or by party; who is not named takes 1.
-    latency: seconds that messages are on their way in a round (default 1).
+    - `step`: seconds of one local step, for all parties (> 0, default 1) or by party; who is not named takes 1.
+    - `latency`: seconds that messages are on their way in a round (>= 0, default 1).
     """
 
     step: float | Mapping[str, float] = 1.0
     latency: float = 1.0
 
     def __check_init__(self) -> None:
-        given = self.step.values() if isinstance(self.step, Mapping) else [self.step]
-        if not all(_seconds(x) and x > 0 for x in given):
+        steps = self.step.values() if isinstance(self.step, Mapping) else [self.step]
+        if not all(_seconds(x) and x > 0 for x in steps):
             raise ValueError(f"Clock(step={self.step!r}): seconds of a local step, a positive number for each party")
         if not _seconds(self.latency) or self.latency < 0:
             raise ValueError(f"Clock(latency={self.latency!r}): seconds, not negative")
@@ -94,10 +94,9 @@ def _until(
     def further(carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
         count, z, _ = carry
         z = once(count, z)
-        told = lax.bitcast_convert_type(
-            z, jnp.uint8
-        )  # asked once z is there; "pure", as shapes are traced for all parties
-        stop = jax.pure_callback(asked, jax.ShapeDtypeStruct((), bool), told, vmap_method="sequential")
+        read = lax.bitcast_convert_type(z, jnp.uint8)  # so that it is asked once z is there
+        # "pure", as shapes are traced for all parties
+        stop = jax.pure_callback(asked, jax.ShapeDtypeStruct((), bool), read, vmap_method="sequential")
         return count + 1, z, stop | (count + 1 >= most)
 
     first = (jnp.zeros((), int), start, jnp.asarray(False))

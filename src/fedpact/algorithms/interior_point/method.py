@@ -27,6 +27,7 @@ at the server. h enters exactly, by proximal Newton steps, so that zeros of an l
 """
 
 import dataclasses
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -38,24 +39,37 @@ from fedpact.algorithms.interior_point.barrier import (
     TINY,
     Ahead,
     Barrier,
-    Call,
-    Maxima,
-    Sums,
-    go,
-    look,
+    HolderMaxima,
+    HolderSums,
+    Trial,
+    advance,
+    evaluate,
     maxima,
     settle,
     stiffness,
     summed,
 )
-from fedpact.algorithms.parts.descent import choose, newton_target, within
-from fedpact.algorithms.prox_al.merit import unpacked
+from fedpact.algorithms.interior_point.steps import Model, Step, nearer, newton_step, whole_step
+from fedpact.algorithms.parts.descent import choose
+from fedpact.algorithms.parts.symmetric import unpacked
+from fedpact.federation.setting import Setting
+from fedpact.problem.atoms import Scope
 from fedpact.problem.oracle import Oracle
 from fedpact.problem.regularizers import FlatRegularizer
-from fedpact.protocol.algorithm import Algorithm, Answer, Goal, Info, Status, Told
+from fedpact.protocol.algorithm import (
+    Algorithm,
+    Answer,
+    Begin,
+    Disclosed,
+    FirstParameters,
+    Goal,
+    Info,
+    OnePhase,
+    Status,
+)
 from fedpact.protocol.messages import Reply
-from fedpact.protocol.network import Network, PartyStates
 from fedpact.protocol.options import check
+from fedpact.protocol.phases import ServerData
 
 SINGULAR = 1e-14  # of its own diagonal is added to A: rounding makes a singular matrix indefinite
 SPEED = 1.3  # κ falls at least to this power of the mean product
@@ -63,8 +77,6 @@ LEAST = 1e-20  # κ
 ARMIJO = 1e-4
 ROUNDING = 1e-12  # relative noise in the merit
 CREDIT = 20  # steps that may be taken because they lower the augmented Lagrangian, though not the merit
-EDGE = 0.995  # of the way to where a slack ends
-INWARD = 0.8  # of a ball's radius may go into closing c + s
 UNFIT = 0.01  # κ is held up at this times the square of the violation
 NARROWEST = 1e-10  # a step this short, relative to 1 + ‖w‖, means that float64 shows no descent any more
 FARTHEST = 1e8  # iterates this large, relative to the start, mean that the objective has no minimum
@@ -83,28 +95,7 @@ class PartyState(eqx.Module):
     trial: jax.Array
 
 
-class Model(eqx.Module):
-    """What the server knows at w: the objective, and the quadratic model that Newton's step minimises."""
-
-    objective: jax.Array
-    slope: jax.Array  # ∇f
-    gradient: jax.Array  # without the part that θ multiplies, and that part
-    gap: jax.Array
-    hessian: jax.Array
-    convex: jax.Array
-
-
-class Step(eqx.Module):
-    """Where to go from w."""
-
-    direction: jax.Array  # Δw
-    target: jax.Array  # w + Δw, as it was found
-    length: jax.Array  # the trial is w + length·Δw
-    closing: jax.Array  # θ
-    radius: jax.Array  # of the ball that Δw is in
-
-
-class Server(eqx.Module):
+class ServerState(eqx.Module):
     w: jax.Array
     step: Step
     model: Model
@@ -128,141 +119,171 @@ class RoundInfo(Info):
     kappa: jax.Array
     length: jax.Array  # of Δw
     accepted: jax.Array
-    told: Told | None
+    disclosed: Disclosed | None
     server_multipliers: jax.Array
     pooled_multipliers: jax.Array
 
 
-class InteriorPoint(Algorithm[Server]):
+# options
+
+
+class InteriorPoint(Algorithm):
     """The primal-dual interior-point method, for up to a few hundred parameters: d(d+1)/2 + 5d + 17 numbers up per party.
 
-    mu: the multipliers' first value (> 0, default 0.1).
-    centering: κ is at most this part (between 0 and 1, default 0.1) of the mean product s μ, and falls faster near the end.
+    - `mu`: the multipliers' first value (> 0, default 0.1).
+    - `centering`: κ is at most this part (between 0 and 1, default 0.1) of the mean product s μ, and falls faster near the end.
     """
 
     mu: float = 0.1
     centering: float = 0.1
+
+    keeps: ClassVar[frozenset[Scope]] = frozenset({"party", "pooled", "server"})
 
     def __check_init__(self) -> None:
         check("InteriorPoint", "mu", self.mu, lambda x: x > 0, "the first multipliers μ must be > 0")
         words = "a number between 0 and 1: κ's part of the mean product s μ"
         check("InteriorPoint", "centering", self.centering, lambda x: 0 < x < 1, words)
 
-    # party steps
+    def usual_rounds(self, setting: Setting) -> tuple[int, int] | None:
+        del setting
+        return 8, 48
 
-    def join(self, own: Oracle, state: None, message: jax.Array) -> tuple[PartyState, Reply]:
+    def bound(self, setting: Setting) -> "InteriorPointMethod":
+        del setting
+        return InteriorPointMethod(self)
+
+
+class InteriorPointMethod(OnePhase[ServerState]):
+    """InteriorPoint as it runs."""
+
+    options: InteriorPoint
+
+    # at a party
+
+    def join(self, own: Oracle, state: None, message: FirstParameters) -> tuple[PartyState, Reply]:
         """Before the first round: s = 1, which the first evaluation widens to the room that there is."""
         del state
-        fresh = Barrier.fresh(own.equality, message.size, self.mu)
-        return PartyState(fresh, fresh, message), Reply()
+        fresh = Barrier.fresh(own.equality, message.parameters.size, self.options.mu)
+        return PartyState(fresh, fresh, message.parameters), Reply()
 
-    def step(self, own: Oracle, state: PartyState, message: Call) -> tuple[PartyState, Reply]:
+    def step(self, own: Oracle, state: PartyState, message: Trial) -> tuple[PartyState, Reply]:
         here = choose(message.accepted, state.there, state.here)
-        there, sums, largest = look(own, here, message)
-        told = own.disclose(Told(there.c, there.active))
-        return PartyState(here, there, message.point), Reply(sums, largest, told)
+        there, sums, largest = evaluate(own, here, message)
+        disclosed = own.disclose(Disclosed(there.c, there.active))
+        return PartyState(here, there, message.parameters), Reply(sums, largest, disclosed)
 
     def multipliers(self, own: Oracle, state: PartyState, answer: Answer) -> jax.Array:
         del own
-        return jnp.where(jnp.all(state.trial == answer.w), state.there.active, state.here.active)
+        return jnp.where(jnp.all(state.trial == answer.parameters), state.there.active, state.here.active)
 
-    # server steps
+    # at the server
 
-    def init(self, net: Network, w: jax.Array, goal: Goal, key: jax.Array) -> tuple[Server, PartyStates]:
-        del key
-        w = net.regularizer.prox(w, 0.0)
-        _, parties = net.exchange(self.join, None, w)
-        own = Barrier.fresh(net.server.equality, w.size, self.mu)
-        pooled = Barrier.fresh(net.server.pooled_equality, w.size, self.mu)
+    def invite(self, own: ServerData, begin: Begin) -> FirstParameters:
+        return FirstParameters(own.regularizer.prox(begin.w, 0.0))
+
+    def start(self, own: ServerData, begin: Begin, reply: Reply) -> ServerState:
+        del reply
+        w = self.invite(own, begin).parameters
+        mine = Barrier.fresh(own.functions.equality, w.size, self.options.mu)
+        pooled = Barrier.fresh(own.functions.pooled_equality, w.size, self.options.mu)
         nothing, endless, flat = jnp.asarray(0.0), jnp.asarray(jnp.inf), jnp.zeros_like(w)
-        server = Server(
+        return ServerState(
             w=w,
-            step=_whole_step(w, w),
+            step=whole_step(w, w),
             model=Model(endless, flat, flat, flat, jnp.zeros((w.size, w.size)), jnp.asarray(True)),
             kappa=nothing,
             rho=nothing,
             accepted=jnp.asarray(True),
-            own=(own, own),
+            own=(mine, mine),
             pooled=(pooled, pooled),
             point=w,
-            point_mu=own.active,
+            point_mu=mine.active,
             point_nu=pooled.active,
             empty_radius=nothing,
             reach=FARTHEST * (1.0 + jnp.max(jnp.abs(w))),
             k=jnp.zeros((), int),
             credit=jnp.asarray(CREDIT),
-            goal=goal,
-            status=jnp.asarray(int(Status.running)),
+            goal=begin.goal,
+            status=Status.running.as_array(),
         )
-        return server, parties
 
-    def round(self, server: Server, parties: PartyStates, net: Network) -> tuple[Server, PartyStates, RoundInfo]:
-        h, first, step = net.regularizer, server.k == 0, server.step
-        own, pooled = (choose(server.accepted, *reversed(side)) for side in (server.own, server.pooled))
-        equality = net.server.pooled_equality
-        point = jnp.where(step.length == 1.0, step.target, server.w + step.length * step.direction)
-        call = Call(
-            point=point,
+    def ask(self, own: ServerData, server: ServerState) -> Trial:
+        return self._trial(own, server)[0]
+
+    def _trial(self, own: ServerData, server: ServerState) -> tuple[Trial, Barrier, Ahead]:
+        """The message, and the pooled constraints where the step begins and on the way to the trial."""
+        step, pooled = server.step, choose(server.accepted, *reversed(server.pooled))
+        trial = Trial(
+            parameters=jnp.where(step.length == 1.0, step.target, server.w + step.length * step.direction),
             direction=step.direction,
-            length=step.length,
-            closing=step.closing,
-            kappa=server.kappa,
-            rho=server.rho,
-            nu=pooled.mu,
-            moving=~first,
+            step_length=step.length,
+            residual_share=step.residual_share,
+            barrier_parameter=server.kappa,
+            merit_weight=server.rho,
+            pooled_multipliers=pooled.mu,
+            moving=server.k > 0,
             accepted=server.accepted,
-            near=server.goal.feasibility,
+            activity_threshold=server.goal.feasibility,
         )
-        ahead = go(pooled, equality, call)
-        call = eqx.tree_at(lambda x: x.nu, call, ahead.mu)
+        ahead = advance(pooled, own.functions.pooled_equality, trial)
+        return dataclasses.replace(trial, pooled_multipliers=ahead.mu), pooled, ahead
 
-        reply, parties = net.exchange(self.step, parties, call)
-
-        own_there, mine, own_largest = look(net.server, own, call)
-        pooled_there, sums, hessian = _whole(jax.tree.map(jnp.add, reply.sum, mine), pooled, ahead, equality, call, h)
+    def hear(self, own: ServerData, server: ServerState, reply: Reply) -> tuple[ServerState, RoundInfo]:
+        h, first, step = own.regularizer, server.k == 0, server.step
+        trial, pooled, ahead = self._trial(own, server)
+        point, equality = trial.parameters, own.functions.pooled_equality
+        here = choose(server.accepted, *reversed(server.own))
+        there, mine, own_largest = evaluate(own.functions, here, trial)
+        total = jax.tree.map(jnp.add, reply.sum, mine)
+        pooled_there, sums, hessian = _with_pooled(total, pooled, ahead, equality, trial, h)
         every = (reply.max, own_largest, maxima(ahead, pooled_there, equality))
-        largest: Maxima = jax.tree.map(lambda *x: jnp.max(jnp.stack(x)), *every)
+        largest: HolderMaxima = jax.tree.map(lambda *x: jnp.max(jnp.stack(x)), *every)
 
         # what the trial is worth
-        stationarity = h.distance(point, sums.gradient + sums.pull)
-        done = (stationarity <= server.goal.stationarity) & (largest.distance <= server.goal.feasibility)
+        stationarity = h.distance(point, sums.gradient + sums.constraint_gradient)
+        done = (stationarity <= server.goal.stationarity) & (largest.complementarity <= server.goal.feasibility)
         empty_radius, empty = _emptiness(server, sums, largest, point, h)
-        sound = jnp.isfinite(
-            sums.objective + jnp.sum(sums.gradient + sums.fixed + sums.barrier + sums.gap) + jnp.sum(hessian)
-        )
+        right = sums.right_hand_side + sums.right_hand_side_barrier + sums.right_hand_side_residual
+        sound = jnp.isfinite(sums.objective + jnp.sum(sums.gradient + right) + jnp.sum(hessian))
         lost = first & ~sound | (jnp.max(jnp.abs(point)) > server.reach)
 
         # is it better than where the step began?
-        objective, model = sums.objective + h.bend(point), server.model
-        rho = jnp.maximum(server.rho, 2.0 * largest.full)
-        before, after = model.objective + sums.before(rho), objective + sums.after(rho)
-        tilt = step.length * model.slope @ step.direction + h.bend(point) - h.bend(server.w)
-        slope = jnp.minimum(tilt + step.length * sums.slope(rho), 0.0)
+        objective, model = sums.objective + h.nonsmooth(point), server.model
+        rho = jnp.maximum(server.rho, 2.0 * largest.multiplier_after_full_step)
+        before, after = model.objective + sums.merit_before(rho), objective + sums.merit_after(rho)
+        slope = step.length * model.slope @ step.direction + h.nonsmooth(point) - h.nonsmooth(server.w)
+        slope = jnp.minimum(slope + step.length * sums.merit_slope(rho), 0.0)
         enough = after <= before + ARMIJO * slope + ROUNDING * (1.0 + jnp.abs(before))
-        trusted = ~enough & (server.credit > 0) & (objective + sums.lifted < model.objective)
+        trusted = ~enough & (server.credit > 0) & (objective + sums.augmented_increase < model.objective)
         better = first | (sound & (enough | trusted))
 
         def onward() -> tuple[jax.Array, Step, Model, jax.Array, jax.Array]:
             kappa = self._next_kappa(server, sums, largest)
-            gradient = sums.gradient + sums.fixed + kappa * sums.barrier
+            gradient = sums.gradient + sums.right_hand_side + kappa * sums.right_hand_side_barrier
+            residual = sums.right_hand_side_residual
             convex = jnp.isfinite(jnp.linalg.cholesky(hessian)[-1, -1])
-            fresh = Model(objective, sums.gradient, gradient, sums.gap, hessian, convex)
+            fresh = Model(objective, sums.gradient, gradient, residual, hessian, convex)
             less = jnp.maximum(0.5 * rho, 2.0 * largest.multiplier)
-            there = _newton_step(point, fresh, WIDER * step.radius, h)
-            nowhere = first & (largest.violation > server.goal.feasibility) & (jnp.max(jnp.abs(sums.gap)) <= TINY)
+            ahead = newton_step(point, fresh, WIDER * step.radius, h)
+            flat = first & (largest.violation > server.goal.feasibility) & (jnp.max(jnp.abs(residual)) <= TINY)
             aside = h.prox(point + NUDGE * (1.0 + jnp.abs(point)) * jnp.cos(jnp.arange(1.0, 1.0 + point.size)), 0.0)
-            return point, choose(nowhere, _whole_step(point, aside), there), fresh, kappa, less
+            return point, choose(flat, whole_step(point, aside), ahead), fresh, kappa, less
 
         def back() -> tuple[jax.Array, Step, Model, jax.Array, jax.Array]:
             rise = after - before - slope
             factor = jnp.clip(-0.5 * slope / jnp.where(rise > 0, rise, jnp.inf), 0.1, 0.5)
             factor = jnp.where(jnp.isfinite(after), factor, 0.1)
-            return server.w, _nearer(server, factor, largest.blocked, h), model, server.kappa, rho
+            return (
+                server.w,
+                nearer(server.w, server.step, model, factor, largest.slack_decrease, h),
+                model,
+                server.kappa,
+                rho,
+            )
 
         w, step, model, kappa, weight = lax.cond(better, onward, back)
         short = step.length * jnp.linalg.norm(step.direction) < NARROWEST * (1.0 + jnp.linalg.norm(server.w))
-        stuck = ~better & short
-        status = jnp.where(stuck, Status.stalled, Status.running)
+        status = jnp.where(~better & short, Status.stalled, Status.running)
         status = jnp.where(lost, Status.diverged, jnp.where(empty, Status.infeasible, status))
         keep = better | done
         info = RoundInfo(
@@ -272,21 +293,21 @@ class InteriorPoint(Algorithm[Server]):
             kappa=server.kappa,
             length=server.step.length,
             accepted=better,
-            told=reply.each,
-            server_multipliers=own_there.active,
+            disclosed=reply.per_party,
+            server_multipliers=there.active,
             pooled_multipliers=pooled_there.active,
         )
-        server = Server(
+        return ServerState(
             w=w,
             step=step,
             model=model,
             kappa=kappa,
             rho=weight,
             accepted=better,
-            own=(own, own_there),
+            own=(here, there),
             pooled=(pooled, pooled_there),
             point=jnp.where(keep, point, server.point),
-            point_mu=jnp.where(keep, own_there.active, server.point_mu),
+            point_mu=jnp.where(keep, there.active, server.point_mu),
             point_nu=jnp.where(keep, pooled_there.active, server.point_nu),
             empty_radius=empty_radius,
             reach=server.reach,
@@ -294,103 +315,51 @@ class InteriorPoint(Algorithm[Server]):
             credit=server.credit - jnp.where(better & trusted, 1, 0),
             goal=server.goal,
             status=jnp.where(done, Status.converged, status),
-        )
-        return server, parties, info
+        ), info
 
-    def _next_kappa(self, server: Server, sums: Sums, largest: Maxima) -> jax.Array:
+    def _next_kappa(self, server: ServerState, sums: HolderSums, largest: HolderMaxima) -> jax.Array:
         """A part of the mean product, superlinearly less near the end; not far below what the goal needs once that is met.
 
         Where constraints are still broken it does not run ahead of w.
         """
-        mean = sums.products / jnp.maximum(sums.rows, 1.0)
-        kappa = jnp.minimum(self.centering * mean, mean**SPEED)
+        mean = sums.slack_products / jnp.maximum(sums.inequalities, 1.0)
+        kappa = jnp.minimum(self.options.centering * mean, mean**SPEED)
         kappa = jnp.maximum(kappa, jnp.minimum(UNFIT * jnp.minimum(largest.violation, 1.0) ** 2, server.kappa))
-        enough = jnp.where(largest.distance > server.goal.feasibility, LEAST, 0.01 * server.goal.feasibility**2)
+        enough = jnp.where(largest.complementarity > server.goal.feasibility, LEAST, 0.01 * server.goal.feasibility**2)
         return jnp.maximum(kappa, jnp.maximum(enough, LEAST))
 
-    # status and answers
+    def answer(self, own: ServerData, carry: ServerState) -> Answer:
+        del own
+        return Answer(carry.point, carry.point_mu, carry.point_nu, carry.empty_radius)
 
-    def status(self, server: Server) -> jax.Array:
-        return server.status
-
-    def answer(self, server: Server, net: Network) -> Answer:
-        del net
-        return Answer(server.point, server.point_mu, server.point_nu, server.empty_radius)
-
-    def aim(self, server: Server, goal: Goal) -> Server:
-        return eqx.tree_at(lambda s: (s.goal, s.status), server, (goal, jnp.full((), int(Status.running))))
+    def aim(self, server: ServerState, goal: Goal) -> ServerState:
+        return dataclasses.replace(server, goal=goal, status=Status.running.as_array())
 
 
-def _whole_step(w: jax.Array, target: jax.Array) -> Step:
-    one = jnp.asarray(1.0)
-    return Step(target - w, target, one, one, jnp.asarray(jnp.inf))
-
-
-def _newton_step(w: jax.Array, model: Model, radius: jax.Array, h: FlatRegularizer) -> Step:
-    """To the model's minimum, if that is within the ball."""
-    target, _ = newton_target(w, model.gradient + model.gap, _lifted(model), h)
-    whole = _whole_step(w, target)
-    if h.bent != "none":
-        return whole
-    far = jnp.linalg.norm(target - w) > radius
-    return lax.cond(far, lambda: _step_within(radius, w, model, h), lambda: whole)
-
-
-def _nearer(server: Server, factor: jax.Array, blocked: jax.Array, h: FlatRegularizer) -> Step:
-    """After a trial that was no better: the same step up to the edge of the region, or another in a smaller ball."""
-    step, model = server.step, server.model
-    edge = EDGE / jnp.maximum(blocked, TINY)
-    outside = edge < step.length
-    length = jnp.where(outside, jnp.maximum(edge, 0.1 * step.length), factor * step.length)
-    line = eqx.tree_at(lambda s: s.length, step, length)
-    if h.bent != "none":
-        return line
-    radius = factor * step.length * jnp.linalg.norm(step.direction)
-    return lax.cond(outside & model.convex, lambda: line, lambda: _step_within(radius, server.w, model, h))
-
-
-def _step_within(radius: jax.Array, w: jax.Array, model: Model, h: FlatRegularizer) -> Step:
-    """To where the model is least in a ball; when c + s could not be closed within it, only a part of it is asked for."""
-    inward = newton_target(w, model.gap, _lifted(model), h)[0] - w
-    closing = jnp.minimum(INWARD * radius / jnp.maximum(jnp.linalg.norm(inward), TINY), 1.0)
-    target = within(radius, w, model.gradient + closing * model.gap, model.hessian, h)
-    return Step(target - w, target, jnp.asarray(1.0), closing, radius)
-
-
-def _lifted(model: Model) -> jax.Array:
-    """A; where it is not positive definite, shifted until its lowest eigenvalue is as far above zero as it was below."""
-
-    def lift() -> jax.Array:
-        lowest = jnp.linalg.eigvalsh(model.hessian)[0]
-        return model.hessian + 2.0 * jnp.maximum(-lowest, 0.0) * jnp.eye(model.gap.size)
-
-    return lax.cond(model.convex, lambda: model.hessian, lift)
-
-
-def _whole(
-    sums: Sums, here: Barrier, ahead: Ahead, equality: np.ndarray, call: Call, h: FlatRegularizer
-) -> tuple[Barrier, Sums, jax.Array]:
+def _with_pooled(
+    sums: HolderSums, here: Barrier, ahead: Ahead, equality: np.ndarray, trial: Trial, h: FlatRegularizer
+) -> tuple[Barrier, HolderSums, jax.Array]:
     """The pooled constraints at the trial, all sums with what they and h add, and the whole matrix A."""
-    point = call.point
-    there = settle(ahead, equality, sums.pooled, sums.pooled_jacobian, call)
+    point = trial.parameters
+    there = settle(ahead, equality, sums.pooled_constraints, sums.pooled_jacobian, trial)
     hessian = unpacked(sums.hessian, point.size) + jnp.diag(2 * h.ridge) + stiffness(there, equality)
     hessian = hessian + SINGULAR * jnp.diag(jnp.diag(hessian))
-    mine = summed(here, ahead, there, equality, call)
+    mine = summed(here, ahead, there, equality, trial)
     more = {name: jax.tree.map(jnp.add, getattr(sums, name), part) for name, part in mine.items()}
     more |= {"objective": sums.objective + h.smooth(point), "gradient": sums.gradient + 2 * h.ridge * point}
     return there, dataclasses.replace(sums, **more), hessian
 
 
 def _emptiness(
-    server: Server, sums: Sums, largest: Maxima, point: jax.Array, h: FlatRegularizer
+    server: ServerState, sums: HolderSums, largest: HolderMaxima, point: jax.Array, h: FlatRegularizer
 ) -> tuple[jax.Array, jax.Array]:
     """For convex constraints no feasible point lies within r = μᵀc/‖Jᵀμ‖ of here.
 
     A feasible set that is merely far away keeps its distance; where there is none, r grows with the multipliers.
     """
-    slope = jnp.linalg.norm(h.inside(point, sums.pull))
-    radius = jnp.where(sums.height > 0, sums.height / jnp.maximum(slope, TINY), 0.0)
-    height, size = sums.height / jnp.maximum(sums.weight, TINY), 1.0 + jnp.linalg.norm(point)
+    slope = jnp.linalg.norm(h.inside(point, sums.constraint_gradient))
+    radius = jnp.where(sums.weighted_violation > 0, sums.weighted_violation / jnp.maximum(slope, TINY), 0.0)
+    height, size = sums.weighted_violation / jnp.maximum(sums.multiplier_sum, TINY), 1.0 + jnp.linalg.norm(point)
     before = server.empty_radius
     broken = (height > server.goal.feasibility) & (largest.violation > server.goal.feasibility)
     far = broken & (radius > EMPTY * size) & (server.k > 0)  # at a start constraints may have no slope

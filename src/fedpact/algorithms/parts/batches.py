@@ -1,12 +1,11 @@
 """Mini-batches of rows, and parties that are asked, drawn by each party for itself from a key that all know."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
 from fedpact.federation.setting import Setting
 from fedpact.problem.oracle import Oracle
+from fedpact.protocol.options import check
 from fedpact.protocol.sampling import chosen, draw
 
 
@@ -25,12 +24,17 @@ def rows_of(own: Oracle, key: jax.Array, batch: int | None) -> Oracle:
     return own if batch is None else on_a_batch(own, key, batch)
 
 
-def asked(own: Oracle, key: jax.Array, participation: float) -> jax.Array:
-    """The weight of a party that is among those asked, 0 for the others: right on average."""
+def takes_part(own: Oracle, key: jax.Array, participation: float) -> jax.Array:
+    """1 for a party that is among those asked, 0 for the others."""
     count = answering(own.parties, participation)
     if count == own.parties:
         return jnp.asarray(1.0)
-    return jnp.where(chosen(key, own.index, own.parties, count), own.parties / count, 0.0)
+    return jnp.where(chosen(key, own.index, own.parties, count), 1.0, 0.0)
+
+
+def asked(own: Oracle, key: jax.Array, participation: float) -> jax.Array:
+    """The weight of a party that is among those asked, 0 for the others: right on average."""
+    return takes_part(own, key, participation) * (own.parties / answering(own.parties, participation))
 
 
 def answering(parties: int, participation: float) -> int:
@@ -38,11 +42,11 @@ def answering(parties: int, participation: float) -> int:
     return max(1, round(participation * parties))
 
 
-def heavy_ball(momentum: float) -> Any:
-    """optax's gradient descent with momentum, of step size 1."""
-    import optax  # takes long to import
-
-    return optax.sgd(1.0, momentum=momentum or None)
+def check_sampling(owner: str, batch: int, participation: float) -> None:
+    """The options of methods that draw rows and parties."""
+    check(owner, "batch", batch, lambda x: x >= 1, "a mini-batch has at least one row", whole=True)
+    words = "the part of the parties that is asked in a round, over 0 and up to 1"
+    check(owner, "participation", participation, lambda x: 0 < x <= 1, words)
 
 
 def check_batch(owner: str, batch: int | None, setting: Setting) -> None:
@@ -56,14 +60,11 @@ def check_batch(owner: str, batch: int | None, setting: Setting) -> None:
         )
 
 
-def check_free(owner: str, setting: Setting, draws: bool = True) -> None:
-    """For methods that keep no promises; `draws`: that draw rows."""
-    if setting.constraints:
+def check_plain(owner: str, setting: Setting, draws: bool = True) -> None:
+    """For methods of plain gradient steps: no regulariser but l2, and where rows are drawn, no function of a whole table."""
+    if draws and setting.whole_table_function is not None:
         raise ValueError(
-            f"{owner} keeps no constraints, but the problem has {setting.constraints[0]!r}; solve with fp.SSCA, "
-            "fp.InteriorPoint or fp.ProxAL, or leave the constraints out"
+            f"{setting.whole_table_function} reads tables whole, but {owner} draws rows; write it as fp.mean(fn)"
         )
-    if draws and setting.whole is not None:
-        raise ValueError(f"{setting.whole} reads tables whole, but {owner} draws rows; write it as fp.mean(fn)")
     if setting.ridge is None:
         raise ValueError(f"{owner} takes no regulariser but fp.l2(a) on all parameters")

@@ -1,4 +1,4 @@
-"""Minimising smooth + bent with one evaluation at a time: the walk that Newton and L-BFGS share.
+"""Minimising smooth + nonsmooth with one evaluation at a time: the walk that Newton and L-BFGS share.
 
 A walk proposes a `trial`; somebody evaluates the smooth part there (a round of communication, or this party alone); the
 walk judges the trial and proposes the next. So the same arithmetic serves the server across a network and a party at home.
@@ -78,20 +78,20 @@ def shortened(walk: Walk, value: jax.Array, slope: jax.Array, curvature: jax.Arr
 def newton_target(
     w: jax.Array, gradient: jax.Array, hessian: jax.Array, h: FlatRegularizer
 ) -> tuple[jax.Array, jax.Array]:
-    """The minimiser of gᵀp + ½ pᵀHp + bend(w + p), and its predicted slope; H is shifted until it is positive definite."""
-    if h.bent == "none":
+    """The minimiser of gᵀp + ½ pᵀHp + nonsmooth(w + p), and its predicted slope; H is shifted until it is positive definite."""
+    if h.kinks == "none":
         direction = positive_solve(hessian, -gradient)
         return w + direction, gradient @ direction
     target = composite_minimiser(w, gradient, positive_shift(hessian), h)
-    return target, gradient @ (target - w) + h.bend(target) - h.bend(w)
+    return target, gradient @ (target - w) + h.nonsmooth(target) - h.nonsmooth(w)
 
 
 def within(radius: jax.Array, w: jax.Array, gradient: jax.Array, hessian: jax.Array, h: FlatRegularizer) -> jax.Array:
     """Where the model is least within a ball around w: (H + λI)Δw = −g with the λ that makes Δw as long as the radius.
 
-    With bends of h, on the way to where the model is least.
+    Where h is nonsmooth, on the way to where the model is least.
     """
-    if h.bent != "none":
+    if h.kinks != "none":
         target, _ = newton_target(w, gradient, hessian, h)
         part = radius / jnp.maximum(jnp.linalg.norm(target - w), jnp.finfo(w.dtype).tiny)
         return jnp.where(part >= 1.0, target, w + part * (target - w))
@@ -137,10 +137,10 @@ def positive_shift(hessian: jax.Array) -> jax.Array:
 
 
 def composite_minimiser(w: jax.Array, gradient: jax.Array, hessian: jax.Array, h: FlatRegularizer) -> jax.Array:
-    """argmin_v gᵀ(v − w) + ½ (v − w)ᵀH(v − w) + bend(v), by Newton steps on the piece that v is on.
+    """argmin_v gᵀ(v − w) + ½ (v − w)ᵀH(v − w) + nonsmooth(v), by Newton steps on the piece that v is on.
 
     Every iteration looks at points along a Newton step, cut where it would leave the piece, and at the proximal-gradient
-    point, and takes the lowest: so it descends always, and ends once it has found which coordinates are at a bend.
+    point, and takes the lowest: so it descends always, and ends once it has found which coordinates are at a kink.
     """
     step = 1.0 / jnp.max(jnp.sum(jnp.abs(hessian), axis=1))
     lengths = 0.5 ** jnp.arange(12.0)
@@ -149,18 +149,18 @@ def composite_minimiser(w: jax.Array, gradient: jax.Array, hessian: jax.Array, h
         return gradient + hessian @ (v - w)
 
     def height(v: jax.Array) -> jax.Array:
-        return 0.5 * (gradient + slope(v)) @ (v - w) + h.bend(v)
+        return 0.5 * (gradient + slope(v)) @ (v - w) + h.nonsmooth(v)
 
     first = h.distance(w, gradient)
 
     def unfinished(carry: tuple[jax.Array, jax.Array]) -> jax.Array:
         v, turn = carry
-        return (h.distance(v, slope(v)) > 1e-10 * (1e-3 + first)) & (turn < (30 if h.bent == "coordinates" else 100))
+        return (h.distance(v, slope(v)) > 1e-10 * (1e-3 + first)) & (turn < (30 if h.kinks == "coordinates" else 100))
 
     def improve(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         v, turn = carry
         plain = h.prox(v - step * slope(v), step)
-        if h.bent == "coordinates":
+        if h.kinks == "coordinates":
             along = _along_piece(v, slope(v), hessian, h, lengths)
         else:
             along = _along_groups(v, slope(v), hessian, h, step, lengths)
@@ -169,20 +169,20 @@ def composite_minimiser(w: jax.Array, gradient: jax.Array, hessian: jax.Array, h
         return points[jnp.argmin(jnp.where(jnp.isfinite(heights), heights, jnp.inf))], turn + 1
 
     found = lax.while_loop(unfinished, improve, (h.prox(w, 0.0), jnp.zeros((), int)))[0]
-    return _active_set(found, slope, hessian, h, 1e-10 * (1e-3 + first)) if h.bent == "coordinates" else found
+    return _active_set(found, slope, hessian, h, 1e-10 * (1e-3 + first)) if h.kinks == "coordinates" else found
 
 
 def _active_set(
     v: jax.Array, slope: Callable[[jax.Array], jax.Array], hessian: jax.Array, h: FlatRegularizer, tolerance: jax.Array
 ) -> jax.Array:
-    """From a point near the minimum to it: Newton steps up to the first bend, which then holds its coordinate.
+    """From a point near the minimum to it: Newton steps up to the first kink, which then holds its coordinate.
 
-    The coordinate that most wants to leave its bend is let go, one at a time: exact however ill-conditioned H is.
+    The coordinate that most wants to leave its kink is let go, one at a time: exact however ill-conditioned H is.
     """
     kinked = h.l1 > 0
 
     def steepest(v: jax.Array, g: jax.Array) -> jax.Array:
-        """The slope that a coordinate at a bend would follow if it were let go."""
+        """The slope that a coordinate at a kink would follow if it were let go."""
         rise = jnp.where(v == 0, jnp.sign(g) * jnp.maximum(jnp.abs(g) - h.l1, 0.0), g + jnp.sign(v) * h.l1)
         walled = ((v <= h.lower) & (rise > 0)) | ((v >= h.upper) & (rise < 0))
         return jnp.where(walled, 0.0, rise)
@@ -263,7 +263,7 @@ def minimise(
         value, gradient = evaluate(w)
         if h is None:
             return value, gradient, jnp.max(jnp.abs(gradient))
-        return value + h.bend(w), gradient, h.distance(w, gradient)
+        return value + h.nonsmooth(w), gradient, h.distance(w, gradient)
 
     def unfinished(carry: tuple[Walk, jax.Array]) -> jax.Array:
         walk, turn = carry

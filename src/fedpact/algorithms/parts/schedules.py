@@ -1,6 +1,7 @@
-"""Step sizes that fall with the rounds, and penalties that grow."""
+"""Step sizes that fall with the rounds, penalties that grow, and momentum."""
 
 import abc
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -17,7 +18,11 @@ class Schedule(eqx.Module):
 
 
 class Decay(Schedule):
-    """scale / t^power, with scale > 0 and power >= 0; power 0 is a constant step."""
+    """scale / t^power in round t = 1, 2, …
+
+    - `scale`: the first step size (> 0).
+    - `power`: how fast it falls (>= 0, default 0: a constant step).
+    """
 
     scale: float
     power: float = 0.0
@@ -31,7 +36,12 @@ class Decay(Schedule):
 
 
 class Growth(Schedule):
-    """scale · (offset + t)^power, with scale > 0, power >= 0 and offset >= 0."""
+    """scale · (offset + t)^power in round t = 1, 2, …
+
+    - `scale`: the factor (> 0).
+    - `power`: how fast it grows (>= 0).
+    - `offset`: rounds that count as over before the first (>= 0, default 0).
+    """
 
     scale: float
     power: float
@@ -63,3 +73,14 @@ def check_penalty(owner: str, step: Schedule | float, penalty: Schedule | float)
         raise ValueError(
             f"{owner}: step · penalty is {product:g} in the first round; from 2 on every step leads farther away from the set"
         )
+
+
+def check_momentum(owner: str, momentum: float) -> None:
+    check(owner, "momentum", momentum, lambda x: 0 <= x < 1, "momentum is from 0 to below 1")
+
+
+def heavy_ball(momentum: float) -> Any:
+    """optax's gradient descent with momentum, of step size 1."""
+    import optax  # takes long to import
+
+    return optax.sgd(1.0, momentum=momentum or None)

@@ -7,7 +7,7 @@
     ε̃_i             residual          (22), evaluated before the local solve, since it needs only u^t, λ^t and w^{t+1}
     ε_t, q          eps, q            accuracy of (18) and (19)
 
-Party i reveals ρũ_i and a few scalars; with secure summation the server sees their sums alone. Where we leave Algorithm 2
+Party i sends ρũ_i and a few scalars, of which the server needs the sums. Where we leave Algorithm 2
 (`ADMM.as_printed()` does not):
   - the server's measured residual stands for ε_{t+1} in (23), whose q^t alone costs log τ / log q rounds a subproblem;
   - ε_t has a floor near 0.01 τ/(n+1), below which float64 cannot reach it;
@@ -17,6 +17,7 @@ Party i reveals ρũ_i and a few scalars; with secure summation the server sees 
     inner products, which are summed; the server solves for the weights and broadcasts them.
 """
 
+import dataclasses
 from typing import ClassVar
 
 import equinox as eqx
@@ -35,23 +36,23 @@ WILDEST = 1e3  # weights larger than this come from differences that are all but
 GROWN = 2.0  # an accelerated step that multiplies the residual by more than this is taken back
 
 
-class Sync(eqx.Module):
+class SolverSettings(eqx.Module):
     """To the parties with the point v: settings, and the weights of the accelerated step from the last round's."""
 
-    rho: jax.Array
-    eps: jax.Array
+    penalty: jax.Array  # ρ
+    accuracy: jax.Array  # ε
     restart: jax.Array
-    weights: jax.Array
-    slot: jax.Array
+    acceleration_weights: jax.Array
+    acceleration_slot: jax.Array
 
 
-class Sums(eqx.Module):
-    z: jax.Array  # Σ ρ u_i + λ_i
+class LocalSums(eqx.Module):
+    local_solution: jax.Array  # Σ ρ u_i + λ_i
     gradient: jax.Array | None  # Σ ∇P_i(v)
     residual: jax.Array  # Σ ε̃_i
     objective: jax.Array
-    primal: jax.Array | None  # Σ ‖u_i − v‖²
-    products: jax.Array | None  # ⟨ΔF_j, f⟩, then ⟨ΔF_j, ΔF_new⟩, then ‖f‖²
+    distance_squared: jax.Array | None  # Σ ‖u_i − v‖²
+    acceleration_products: jax.Array | None  # ⟨ΔF_j, f⟩, then ⟨ΔF_j, ΔF_new⟩, then ‖f‖²
 
 
 class Trail(eqx.Module):
@@ -106,10 +107,13 @@ class Central(eqx.Module):
 class ADMM(Inner):
     """`ProxAL(inner=ADMM())`.
 
-    rho: the penalty ρ > 0 on u_i = w to begin with (default 0.1).
-    q: ε_{t+1} = q^t (default 0.5).
-    memory: differences kept by Anderson acceleration (default 10; 0: none).
-    balance: adapt ρ to the two residuals. warm: keep u and λ between subproblems. measured: the measured residual in (23).
+    - `rho`: the penalty ρ > 0 on u_i = w to begin with (default 0.1).
+    - `q`: ε_{t+1} = q^t, between 0 and 1 (default 0.5).
+    - `memory`: differences kept by Anderson acceleration (default 10; 0: none).
+    - `balance`: whether ρ is adapted to the two residuals (default: yes).
+    - `warm`: whether u and λ are kept between subproblems (default: yes).
+    - `measured`: whether the measured residual stands in (23) (default: yes).
+    - `dense`: whether a party factors its Hessian, or runs conjugate gradients; `ProxAL` sets it by size.
     """
 
     rho: float = 0.1
@@ -120,6 +124,7 @@ class ADMM(Inner):
     measured: bool = True
     dense: bool = True
     needs_slacks: ClassVar[bool] = True
+    usual_rounds: ClassVar[tuple[int, int] | None] = (28, 487)  # to 1e-3
     prox_growth: ClassVar[float] = 3.0  # it converges as fast as the subproblem is strongly convex
 
     def __check_init__(self) -> None:
@@ -133,12 +138,11 @@ class ADMM(Inner):
         """Algorithm 2 with nothing added; q is not stated in the paper."""
         return cls(rho, q, 0, balance=False, warm=False, measured=False)
 
-    def prepared(self, size: int) -> "ADMM":
-        dense = size <= DENSE_UP_TO
-        return ADMM(self.rho, self.q, self.memory, self.balance, self.warm, self.measured, dense)
+    def sized(self, size: int) -> "ADMM":
+        return dataclasses.replace(self, dense=size <= DENSE_UP_TO)
 
-    def start(self, w: jax.Array, parties: int, pooled: int) -> Central:
-        del parties, pooled
+    def start(self, w: jax.Array, pooled: int) -> Central:
+        del pooled
         m = self.memory
         return Central(
             z=jnp.zeros_like(w),
@@ -158,14 +162,14 @@ class ADMM(Inner):
     def join(self, w: jax.Array) -> Local:
         return Local(w, jnp.zeros_like(w), Trail.empty(w.size, self.memory))
 
-    # the server asks
+    # the server proposes
 
-    def ask(self, state: Central, own: ServerMerit, tau: jax.Array) -> tuple[Central, jax.Array, Sync]:
+    def propose(self, state: Central, own: ServerMerit, tau: jax.Array) -> tuple[Central, jax.Array, SolverSettings]:
         floor = 0.01 * tau / (own.merit.own.parties + 1)
         eps = jnp.maximum(floor, tau * state.q_to_t(self.q)) if self.measured else state.q_to_t(self.q)
         eps = jnp.maximum(eps, REACHABLE)
         v = jnp.where(state.restart, state.v, self._server_update(state, own, eps))
-        message = Sync(state.rho, eps, state.restart, state.weights, state.slot)
+        message = SolverSettings(state.rho, eps, state.restart, state.weights, state.slot)
         return eqx.tree_at(lambda s: (s.v, s.step), state, (v, jnp.linalg.norm(v - state.v))), v, message
 
     def _server_update(self, state: Central, own: ServerMerit, eps: jax.Array) -> jax.Array:
@@ -193,25 +197,27 @@ class ADMM(Inner):
     # a party answers
 
     def answer(
-        self, merit: Merit, state: Local, point: jax.Array, message: Sync, fresh: jax.Array
-    ) -> tuple[Local, Values, Sums]:
+        self, merit: Merit, state: Local, point: jax.Array, message: SolverSettings, fresh: jax.Array
+    ) -> tuple[Local, Values, LocalSums]:
         del fresh
-        rho, slot, restart = message.rho, message.slot, message.restart
+        rho, slot, restart = message.penalty, message.acceleration_slot, message.restart
         values, gradient = merit.gradient(point)
-        lam = state.lam - message.weights @ state.trail.dg  # the accelerated step, from g of the round before
+        lam = (
+            state.lam - message.acceleration_weights @ state.trail.dg
+        )  # the accelerated step, from g of the round before
         residual = jnp.max(jnp.abs(gradient + lam - rho * (point - state.u)))  # (22)
-        delta = self._local_update(merit, lam, rho, point, state.u - point, message.eps)  # (19)
+        delta = self._local_update(merit, lam, rho, point, state.u - point, message.accuracy)  # (19)
         kept = (state.u, state.lam) if self.warm else (point, -gradient)  # Algorithm 2, line 1
         u = jnp.where(restart, kept[0], point + delta)
         new = jnp.where(restart, kept[1], lam + rho * delta)  # (20)
         trail = state.trail.extended(new - lam, new, slot) if self.memory else state.trail
-        sums = Sums(
-            z=rho * u + new,
+        sums = LocalSums(
+            local_solution=rho * u + new,
             gradient=gradient if self.measured else None,
             residual=residual,
             objective=values.objective,
-            primal=delta @ delta if self.balance else None,
-            products=trail.products(slot) if self.memory else None,
+            distance_squared=delta @ delta if self.balance else None,
+            acceleration_products=trail.products(slot) if self.memory else None,
         )
         return Local(u, new, trail), values, sums
 
@@ -244,7 +250,7 @@ class ADMM(Inner):
     # the server learns
 
     def learn(
-        self, state: Central, own: ServerMerit, point: jax.Array, sums: Sums, fresh: jax.Array
+        self, state: Central, own: ServerMerit, point: jax.Array, sums: LocalSums, fresh: jax.Array
     ) -> tuple[Central, Progress]:
         del fresh
         h, merit = own.regularizer, own.merit
@@ -267,12 +273,14 @@ class ADMM(Inner):
         )
         t = jnp.where(state.restart, state.t, state.t + 1)
         moved = eqx.tree_at(
-            lambda s: (s.z, s.t, s.restart, s.since), state, (sums.z, t, jnp.asarray(False), state.since + 1)
+            lambda s: (s.z, s.t, s.restart, s.since),
+            state,
+            (sums.local_solution, t, jnp.asarray(False), state.since + 1),
         )
-        if sums.products is not None:
-            moved = self._accelerated(state, moved, sums.z, sums.products, merit.own.parties)
-        if sums.primal is not None:
-            moved = self._balanced(moved, sums.primal, merit.own.parties)
+        if sums.acceleration_products is not None:
+            moved = self._accelerated(state, moved, sums.local_solution, sums.acceleration_products, merit.own.parties)
+        if sums.distance_squared is not None:
+            moved = self._balanced(moved, sums.distance_squared, merit.own.parties)
         return moved, progress
 
     def _accelerated(self, before: Central, after: Central, z: jax.Array, products: jax.Array, n: int) -> Central:

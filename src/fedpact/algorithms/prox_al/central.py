@@ -9,27 +9,30 @@ It treats the data as being in one place: every inner iteration reads all rows. 
 solves the very problem that they have, each one's constraints included, as the paper's comparison does.
 """
 
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
-import jax
-
-from fedpact.algorithms.prox_al.method import ProxAL, RoundInfo, Server
+from fedpact.algorithms.prox_al.method import ProxAL, ProxALMethod
 from fedpact.algorithms.prox_al.newton import Newton
 from fedpact.algorithms.prox_al.tolerances import Geometric, InverseSquare, Tolerances
-from fedpact.problem.oracle import Oracle
-from fedpact.protocol.algorithm import Algorithm, Answer, Goal
-from fedpact.protocol.network import Network, PartyStates
+from fedpact.federation.setting import Setting
+from fedpact.problem.atoms import Scope
+from fedpact.protocol.algorithm import Algorithm
 from fedpact.protocol.options import check
 
 
-class CentralProxAL(Algorithm[Server]):
-    """Algorithm 3. Options as in ProxAL; `CentralProxAL.as_printed()` has the paper's."""
+class CentralProxAL(Algorithm):
+    """Algorithm 3. Options as in ProxAL; `CentralProxAL.as_printed()` has the paper's.
+
+    - `beta`, `growth`, `prox_growth`, `tolerances`, `stop`: see `fp.ProxAL` (defaults 10, 3, 30, Geometric(), "measured").
+    """
 
     beta: float = 10.0
     growth: float = 3.0
     prox_growth: float = 30.0
     tolerances: Tolerances = Geometric()
     stop: Literal["measured", "printed"] = "measured"
+
+    keeps: ClassVar[frozenset[Scope]] = ProxAL.keeps
 
     def __check_init__(self) -> None:
         check("CentralProxAL", "beta", self.beta, lambda x: x > 0, "beta must be > 0; it is the penalty β")
@@ -45,20 +48,8 @@ class CentralProxAL(Algorithm[Server]):
         most = max(self.beta, ProxAL.most_beta)
         return ProxAL(Newton(), self.beta, self.growth, most, self.prox_growth, self.tolerances, "direct", self.stop)
 
-    def init(self, net: Network, w: jax.Array, goal: Goal, key: jax.Array) -> tuple[Server, PartyStates]:
-        return self._outer.init(net, w, goal, key)
+    def usual_rounds(self, setting: Setting) -> tuple[int, int] | None:
+        return self._outer.usual_rounds(setting)
 
-    def round(self, server: Server, parties: PartyStates, net: Network) -> tuple[Server, PartyStates, RoundInfo]:
-        return self._outer.round(server, parties, net)
-
-    def status(self, server: Server) -> jax.Array:
-        return self._outer.status(server)
-
-    def answer(self, server: Server, net: Network) -> Answer:
-        return self._outer.answer(server, net)
-
-    def multipliers(self, own: Oracle, state: Any, answer: Answer) -> jax.Array:
-        return self._outer.multipliers(own, state, answer)
-
-    def aim(self, server: Server, goal: Goal) -> Server:
-        return self._outer.aim(server, goal)
+    def bound(self, setting: Setting) -> ProxALMethod:
+        return self._outer.bound(setting)

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from fedpact.algorithms.parts.descent import Walk, accepts, choose, forward, shortened
+from fedpact.algorithms.parts.multipliers import updated
 from fedpact.algorithms.prox_al.inner import Inner, Progress
-from fedpact.algorithms.prox_al.merit import Evaluation, Merit, ServerMerit, updated
+from fedpact.algorithms.prox_al.merit import Evaluation, Merit, ServerMerit
 from fedpact.problem.oracle import Values
 from fedpact.problem.regularizers import FlatRegularizer
 
@@ -23,39 +24,38 @@ class Search(eqx.Module):
     nu: jax.Array
 
 
-class AtServer(Inner):
-    """Each round evaluates one trial point. The server sees Σ ∇P_i (and Σ ∇²P_i), never one party's."""
+class DescentAtServer(Inner):
+    """Each round evaluates one trial point; the server adds up the parties' ∇P_i (and ∇²P_i)."""
 
     needs_slacks: ClassVar[bool] = False
     prox_growth: ClassVar[float] = 30.0
     uses_hessian: ClassVar[bool]
 
     @abc.abstractmethod
-    def remember(self, w: jax.Array) -> Any:
+    def empty_memory(self, w: jax.Array) -> Any:
         """An empty memory."""
 
     @abc.abstractmethod
-    def forget(self, memory: Any) -> Any:
+    def reset(self, memory: Any) -> Any:
         """The memory after the function has changed by more than a shift of multipliers."""
 
     @abc.abstractmethod
-    def renew(self, memory: Any) -> Any:
+    def reopened(self, memory: Any) -> Any:
         """The memory after the multipliers have changed."""
 
     @abc.abstractmethod
-    def aim(
+    def direction(
         self, memory: Any, w: jax.Array, gradient: jax.Array, hessian: jax.Array | None, h: FlatRegularizer
     ) -> tuple[Any, jax.Array, jax.Array]:
         """From an accepted point: the new memory, where to go, and the slope predicted on the way."""
 
-    def start(self, w: jax.Array, parties: int, pooled: int) -> Search:
-        del parties
-        return Search(Walk.at(w), self.remember(w), jnp.zeros(pooled))
+    def start(self, w: jax.Array, pooled: int) -> Search:
+        return Search(Walk.at(w), self.empty_memory(w), jnp.zeros(pooled))
 
     def join(self, w: jax.Array) -> None:
         del w
 
-    def ask(self, state: Search, own: ServerMerit, tau: jax.Array) -> tuple[Search, jax.Array, jax.Array]:
+    def propose(self, state: Search, own: ServerMerit, tau: jax.Array) -> tuple[Search, jax.Array, jax.Array]:
         del own, tau
         return state, state.walk.trial, state.nu
 
@@ -71,12 +71,12 @@ class AtServer(Inner):
     ) -> tuple[Search, Progress]:
         mine, total = own.total(point, sums)
         h, walk = own.regularizer, state.walk
-        value, residual = total.value + h.bend(point), h.distance(point, total.gradient)
-        slope = total.gradient @ walk.direction + (h.bend(point) - h.bend(walk.w)) / walk.step
+        value, residual = total.value + h.nonsmooth(point), h.distance(point, total.gradient)
+        slope = total.gradient @ walk.direction + (h.nonsmooth(point) - h.nonsmooth(walk.w)) / walk.step
         ok = accepts(walk, value, slope, residual) | fresh
 
         def onward(memory: Any) -> tuple[Walk, Any]:
-            memory, target, slope = self.aim(memory, point, total.gradient, total.hessian, h)
+            memory, target, slope = self.direction(memory, point, total.gradient, total.hessian, h)
             return forward(point, value, residual, target, slope), memory
 
         def back(memory: Any) -> tuple[Walk, Any]:
@@ -93,12 +93,12 @@ class AtServer(Inner):
             exhausted=moved.stuck,
             residual=residual,
             stationarity=kkt,
-            objective=total.objective + h.bend(point),
+            objective=total.objective + h.nonsmooth(point),
             pooled=total.pooled,
             constraints=mine.constraints,
         )
         return Search(moved, memory, expected), progress
 
     def reopen(self, state: Search, w: jax.Array, regrown: jax.Array) -> Search:
-        memory = choose(regrown | state.walk.stuck, self.forget(state.memory), self.renew(state.memory))
+        memory = choose(regrown | state.walk.stuck, self.reset(state.memory), self.reopened(state.memory))
         return Search(Walk.at(w), memory, state.nu)

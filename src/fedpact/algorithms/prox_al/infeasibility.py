@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedpact.algorithms.prox_al.merit import updated
+from fedpact.algorithms.parts.multipliers import updated
 from fedpact.problem.oracle import Oracle, SlackOracle, Values
 from fedpact.problem.regularizers import FlatRegularizer
 
@@ -19,32 +19,36 @@ from fedpact.problem.regularizers import FlatRegularizer
 class Probe(eqx.Module):
     """From the server, when a subproblem has left the violation as it was."""
 
-    point: jax.Array
-    y: jax.Array  # [ν⁺ − ν]₊ of the pooled constraints
+    parameters: jax.Array
+    pooled_multiplier_changes: jax.Array  # y of the pooled constraints: [ν⁺ − ν]₊
 
 
-class Pull(eqx.Module):
+class ViolationSums(eqx.Module):
     """A holder's share of yᵀc, Jᵀy and ‖y‖₁."""
 
-    height: jax.Array
-    slope: jax.Array
-    norm: jax.Array
+    weighted_violation: jax.Array
+    gradient: jax.Array
+    weight: jax.Array
 
 
-def rise(change: jax.Array, equality: np.ndarray) -> jax.Array:
+def increase(change: jax.Array, equality: np.ndarray) -> jax.Array:
     return jnp.where(equality, change, jnp.maximum(change, 0.0))
 
 
-def pull(holder: Oracle | SlackOracle, mu: jax.Array, beta: jax.Array, probe: Probe) -> Pull:
-    values, back = jax.vjp(holder, probe.point)
-    y = rise(updated(mu, beta, values.constraints, holder.equality) - mu, holder.equality)
-    slope = back(Values(jnp.zeros_like(values.objective), y, probe.y))[0]
-    return Pull(y @ values.constraints + probe.y @ values.pooled, slope, jnp.sum(jnp.abs(y)))
+def violation_sums(holder: Oracle | SlackOracle, mu: jax.Array, beta: jax.Array, probe: Probe) -> ViolationSums:
+    values, back = jax.vjp(holder, probe.parameters)
+    y = increase(updated(mu, beta, values.constraints, holder.equality) - mu, holder.equality)
+    slope = back(Values(jnp.zeros_like(values.objective), y, probe.pooled_multiplier_changes))[0]
+    return ViolationSums(
+        y @ values.constraints + probe.pooled_multiplier_changes @ values.pooled, slope, jnp.sum(jnp.abs(y))
+    )
 
 
-def verdict(total: Pull, probe: Probe, h: FlatRegularizer) -> tuple[jax.Array, jax.Array]:
+def verdict(total: ViolationSums, probe: Probe, h: FlatRegularizer) -> tuple[jax.Array, jax.Array]:
     """yᵀc with ‖y‖₁ = 1, and the radius r (0 where y proves nothing)."""
-    tiny = jnp.finfo(total.height.dtype).tiny
-    height = total.height / jnp.maximum(total.norm + jnp.sum(jnp.abs(probe.y)), tiny)
-    radius = total.height / jnp.maximum(jnp.linalg.norm(h.inside(probe.point, total.slope)), tiny)
-    return height, jnp.where(total.height > 0, radius, 0.0)
+    tiny = jnp.finfo(total.weighted_violation.dtype).tiny
+    level = total.weighted_violation / jnp.maximum(
+        total.weight + jnp.sum(jnp.abs(probe.pooled_multiplier_changes)), tiny
+    )
+    radius = total.weighted_violation / jnp.maximum(jnp.linalg.norm(h.inside(probe.parameters, total.gradient)), tiny)
+    return level, jnp.where(total.weighted_violation > 0, radius, 0.0)

@@ -1,7 +1,7 @@
 """The seam between ProxAL and whatever minimises its subproblem ℓ_k(w) = Σ_{i=0..n} P_i(w) + h(w).
 
 Theorem 4(a) needs of an inner solver only that it ends at a w with dist∞(0, ∂ℓ_k(w)) <= τ_k, condition (10). So it is a
-part: one call of `ask`, `answer`, `learn` is one round of communication.
+part: one call of `propose`, `answer`, `learn` is one round of communication.
 """
 
 import abc
@@ -29,20 +29,22 @@ class Progress(eqx.Module):
 class Inner(eqx.Module):
     """An inner solver.
 
-    needs_slacks: it cannot couple parties, so pooled constraints take form (4).
-    prox_growth: how fast the prox term may fade from one subproblem to the next before this solver suffers.
+    - `needs_slacks`: it cannot couple parties, so pooled constraints take form (4).
+    - `prox_growth`: how fast the prox term may fade from one subproblem to the next before this solver suffers.
+    - `usual_rounds`: of ProxAL with this solver on like problems, least median and worst (`fedpact reproduce rounds`).
     """
 
     needs_slacks: ClassVar[bool]
     prox_growth: ClassVar[float]
+    usual_rounds: ClassVar[tuple[int, int] | None] = None
 
-    def prepared(self, size: int) -> "Inner":
-        """The same solver with choices that depend on the number of parameters made."""
+    def sized(self, size: int) -> "Inner":
+        """The same solver for this many parameters."""
         del size
         return self
 
     @abc.abstractmethod
-    def start(self, w: jax.Array, parties: int, pooled: int) -> Any:
+    def start(self, w: jax.Array, pooled: int) -> Any:
         """The server's state before the first subproblem."""
 
     @abc.abstractmethod
@@ -50,7 +52,7 @@ class Inner(eqx.Module):
         """A party's state before the first subproblem."""
 
     @abc.abstractmethod
-    def ask(self, state: Any, own: ServerMerit, tau: jax.Array) -> tuple[Any, jax.Array, Any]:
+    def propose(self, state: Any, own: ServerMerit, tau: jax.Array) -> tuple[Any, jax.Array, Any]:
         """At the server: the new state, the point that the parties will evaluate, and what else they need to know."""
 
     @abc.abstractmethod

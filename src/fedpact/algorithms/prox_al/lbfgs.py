@@ -2,8 +2,8 @@
 
     B = θI − W M⁻¹ Wᵀ,   W = [θS, Y],   M = [[θSᵀS, L], [Lᵀ, −D]]     (Byrd, Nocedal and Schnabel 1994, Theorem 2.3)
 
-Without a bend in h the step is −B⁻¹g; with one, the minimiser of gᵀp + ½pᵀBp + bend(w + p), by accelerated proximal
-gradient at the server. The server sees Σ P_i and Σ ∇P_i.
+Where h is smooth, the step is −B⁻¹g; with one, the minimiser of gᵀp + ½pᵀBp + nonsmooth(w + p), by accelerated proximal
+gradient at the server.
 """
 
 from typing import ClassVar
@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedpact.algorithms.prox_al.descent_at_server import AtServer
+from fedpact.algorithms.prox_al.descent_at_server import DescentAtServer
 from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.protocol.options import check
 
@@ -28,36 +28,40 @@ class Pairs(eqx.Module):
     linked: jax.Array  # the last gradient belongs to the present subproblem
 
 
-class LBFGS(AtServer):
-    """`ProxAL(inner=LBFGS())`: for thousands of parameters. `memory` pairs are kept (default 20)."""
+class LBFGS(DescentAtServer):
+    """`ProxAL(inner=LBFGS())`: for thousands of parameters.
+
+    - `memory`: pairs of steps and gradient changes that are kept (>= 1, default 20).
+    """
 
     memory: int = eqx.field(default=20, static=True)
     uses_hessian: ClassVar[bool] = False
+    usual_rounds: ClassVar[tuple[int, int] | None] = (37, 231)  # to 1e-3
 
     def __check_init__(self) -> None:
         check("LBFGS", "memory", self.memory, lambda x: x >= 1, "at least one pair has to be kept", whole=True)
 
-    def remember(self, w: jax.Array) -> Pairs:
+    def empty_memory(self, w: jax.Array) -> Pairs:
         nothing = jnp.zeros((self.memory, w.size), w.dtype)
         return Pairs(nothing, nothing, w, jnp.zeros_like(w), jnp.asarray(False))
 
-    def forget(self, memory: Pairs) -> Pairs:
+    def reset(self, memory: Pairs) -> Pairs:
         nothing = jnp.zeros_like(memory.s)
         return Pairs(nothing, nothing, memory.w, memory.gradient, jnp.asarray(False))
 
-    def renew(self, memory: Pairs) -> Pairs:
+    def reopened(self, memory: Pairs) -> Pairs:
         return eqx.tree_at(lambda m: m.linked, memory, jnp.asarray(False))
 
-    def aim(
+    def direction(
         self, memory: Pairs, w: jax.Array, gradient: jax.Array, hessian: jax.Array | None, h: FlatRegularizer
     ) -> tuple[Pairs, jax.Array, jax.Array]:
         del hessian
         memory = _extended(memory, w, gradient)
-        if h.bent == "none":
+        if h.kinks == "none":
             direction = -_inverse_times(memory, gradient)
             return memory, w + direction, gradient @ direction
         target = _proximal_target(memory, w, gradient, h)
-        return memory, target, gradient @ (target - w) + h.bend(target) - h.bend(w)
+        return memory, target, gradient @ (target - w) + h.nonsmooth(target) - h.nonsmooth(w)
 
 
 def _extended(memory: Pairs, w: jax.Array, gradient: jax.Array) -> Pairs:
@@ -96,7 +100,7 @@ def _inverse_times(memory: Pairs, gradient: jax.Array) -> jax.Array:
 
 
 def _proximal_target(memory: Pairs, w: jax.Array, gradient: jax.Array, h: FlatRegularizer) -> jax.Array:
-    """argmin_v gᵀ(v − w) + ½ (v − w)ᵀB(v − w) + bend(v), by accelerated proximal gradient with restarts."""
+    """argmin_v gᵀ(v − w) + ½ (v − w)ᵀB(v − w) + nonsmooth(v), by accelerated proximal gradient with restarts."""
     theta = _scale(memory)
     theta = jnp.where(theta > 0, theta, jnp.maximum(1.0, jnp.linalg.norm(gradient)))
     used = jnp.any(memory.s != 0, axis=1)

@@ -12,26 +12,11 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from fedpact.algorithms.parts.multipliers import updated
+from fedpact.algorithms.parts.symmetric import packed, unpacked
 from fedpact.problem.oracle import Oracle, SlackOracle, Values, derivatives
 from fedpact.problem.regularizers import FlatRegularizer
-
-
-def updated(mu: jax.Array, beta: jax.Array, c: jax.Array, equality: np.ndarray) -> jax.Array:
-    """μ⁺ of Algorithm 1: [μ + βc]₊, unprojected for equalities."""
-    raw = mu + beta * c
-    return jnp.where(equality, raw, jnp.maximum(raw, 0.0))
-
-
-def violation(c: jax.Array, equality: np.ndarray) -> jax.Array:
-    """The largest violation: |c| for equalities, [c]₊ for inequalities."""
-    return jnp.max(jnp.where(equality, jnp.abs(c), jnp.maximum(c, 0.0)), initial=0.0)
-
-
-def normal_distance(mu: jax.Array, c: jax.Array, equality: np.ndarray) -> jax.Array:
-    """dist∞(c, N(μ)) of Definition 1: |c| where μ > 0 or for equalities, [c]₊ where μ = 0."""
-    return jnp.max(jnp.where(equality | (mu > 0), jnp.abs(c), jnp.maximum(c, 0.0)), initial=0.0)
 
 
 class Evaluation(eqx.Module):
@@ -136,17 +121,3 @@ class ServerMerit(eqx.Module):
         """No functions of the server's own: P_0 is the prox term and h alone."""
         own: Any = self.merit.own
         return isinstance(own, Oracle) and not own.program.atoms and not len(own.program.constraints)
-
-
-def packed(matrix: jax.Array) -> jax.Array:
-    """The upper triangle of a symmetric matrix: what travels is d(d+1)/2 numbers."""
-    rows, columns = np.triu_indices(matrix.shape[0])
-    return matrix[rows, columns]
-
-
-def unpacked(triangle: jax.Array, size: int) -> jax.Array:
-    """The symmetric matrix behind its upper triangle."""
-    place = np.zeros((size, size), int)
-    place[np.triu_indices(size)] = np.arange(triangle.size)
-    place = np.maximum(place, place.T)
-    return triangle[place]

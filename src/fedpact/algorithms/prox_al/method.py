@@ -3,41 +3,44 @@
     minimise Σ_i f_i(w) + h(w)   s.t.   c_0(w) <= 0 at the server,  c_i(w) <= 0 at party i,  Σ_i c̃_i(w) <= 0      (3), (5)
 
 C. He, L. Peng, J. Sun: Federated Learning with Convex Global and Local Constraints. TMLR 2024. Algorithm 1; the inner
-solvers are in `inner/`.
+solvers are in `newton.py`, `lbfgs.py` and `admm.py`.
 
-    symbol   here                  meaning
-    w^k      Server.centre         outer iterate, centre of the prox term
-    μ_i      PartyState.mu         multipliers of party i, which stay with it
-    μ_0, ν   Server.mu, Server.nu  multipliers of the server's own and of the pooled constraints
-    β, τ_k   Server.beta, tau      penalty; accuracy of the k-th subproblem
-    P_i      merit.Merit           (13), (14)
+    symbol   here                 meaning
+    w^k      ServerState.centre   outer iterate, centre of the prox term
+    μ_i      PartyState.mu        multipliers of party i, which stay with it
+    μ_0, ν   ServerState.mu, .nu  multipliers of the server's own and of the pooled constraints
+    β, τ_k   beta, tau            penalty; accuracy of the k-th subproblem
+    P_i      merit.Merit          (13), (14)
 
 Where we leave the paper. β may grow, since a fixed one stalls at 1e-5 on monks-1. τ_k is geometric by default. And a run
 ends as soon as a point with its multipliers μ⁺(w) meets Definition 1, which every round measures, rather than by (11),
 which waits for τ_k: `ProxAL.as_printed()` has Algorithm 1 as it stands.
 """
 
-from typing import Any, Literal
+import dataclasses
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from fedpact.algorithms.parts.descent import choose
+from fedpact.algorithms.parts.multipliers import complementarity, updated, violation
 from fedpact.algorithms.prox_al.admm import ADMM
-from fedpact.algorithms.prox_al.infeasibility import Probe, pull, rise, verdict
+from fedpact.algorithms.prox_al.infeasibility import Probe, increase, verdict, violation_sums
 from fedpact.algorithms.prox_al.inner import Inner
 from fedpact.algorithms.prox_al.lbfgs import LBFGS
-from fedpact.algorithms.prox_al.merit import Merit, ServerMerit, normal_distance, updated, violation
+from fedpact.algorithms.prox_al.merit import Merit, ServerMerit
 from fedpact.algorithms.prox_al.newton import Newton
 from fedpact.algorithms.prox_al.tolerances import Geometric, InverseSquare, Tolerances
 from fedpact.federation.setting import Setting
+from fedpact.problem.atoms import Scope
 from fedpact.problem.oracle import Oracle, SlackOracle
 from fedpact.problem.regularizers import FlatRegularizer
-from fedpact.protocol.algorithm import Algorithm, Answer, Goal, Info, Status, Told
+from fedpact.protocol.algorithm import Algorithm, Answer, Begin, Disclosed, FirstParameters, Goal, Info, Method, Status
 from fedpact.protocol.messages import Reply
-from fedpact.protocol.network import Network, PartyStates
 from fedpact.protocol.options import check
+from fedpact.protocol.phases import Phase, Phases, ServerData
 
 NEWTON_UP_TO = 300  # parameters; above, a Hessian is too much to send and to factor
 LONGEST = 1e12  # γ beyond which the prox term is lost in rounding
@@ -50,21 +53,29 @@ HELD_UP = 0.5  # a closing that leaves more than this part of the violation make
 # messages
 
 
-class Call(eqx.Module):
-    """From the server, every round."""
+class Evaluate(eqx.Module):
+    """From the server to every party, every round."""
 
-    point: jax.Array  # what to evaluate
+    parameters: jax.Array  # what to evaluate
     centre: jax.Array  # w^k
-    beta: jax.Array
-    gamma: jax.Array
-    fresh: jax.Array  # the last subproblem was closed at the point evaluated last: update μ first (line 4)
+    penalty: jax.Array  # β
+    prox_length: jax.Array  # γ
+    new_subproblem: jax.Array  # the last subproblem was closed at the point evaluated last: update μ first (line 4)
     inner: Any
 
 
-class Maxima(eqx.Module):
-    distance: jax.Array  # Definition 1's second number for this party
+class PartyMaxima(eqx.Module):
+    complementarity: jax.Array  # Definition 1's second number for this party
     violation: jax.Array
-    change: jax.Array  # ‖μ⁺ − μ‖∞, for (11)
+    multiplier_change: jax.Array  # ‖μ⁺ − μ‖∞, for (11)
+
+
+class AnswerParameters(eqx.Module):
+    parameters: jax.Array
+
+
+class PooledConstraints(eqx.Module):
+    pooled_constraints: jax.Array
 
 
 # states
@@ -77,7 +88,7 @@ class PartyState(eqx.Module):
     inner: Any
 
 
-class Server(eqx.Module):
+class ServerState(eqx.Module):
     inner: Any
     centre: jax.Array
     beta: jax.Array
@@ -101,27 +112,43 @@ class RoundInfo(Info):
     beta: jax.Array
     residual: jax.Array
     tau: jax.Array
-    told: Told | None
+    disclosed: Disclosed | None
     server_multipliers: jax.Array
     pooled_multipliers: jax.Array
+
+
+class Evaluated(eqx.Module):
+    """The server within a round: what the evaluation showed, before a solved subproblem is closed."""
+
+    server: ServerState
+    info: RoundInfo
+    closing: jax.Array  # the subproblem is solved
+    held_up: jax.Array  # and has left the violation as it was: is there a feasible point at all?
+
+
+class AtAnswer(eqx.Module):
+    """The server after the last round in form (4), with Σ pooled_i at the answer."""
+
+    server: ServerState
+    pooled: jax.Array
 
 
 # options
 
 
-class ProxAL(Algorithm[Server]):
+class ProxAL(Algorithm):
     """Algorithm 1 with any inner solver.
 
-    inner: Newton(), LBFGS(), ADMM() or another `Inner`; default by size: Newton up to 300 parameters, L-BFGS above.
-    beta: the penalty β > 0 (default 10), the same for all constraints.
-    growth: β is multiplied by this (>= 1, default 3) when a subproblem left more than a quarter of the violation, up to
-        `most_beta` (default 1e7).
-    prox_growth: the length γ of the prox term starts at β and is multiplied by this (>= 1) with every subproblem. The
-        paper keeps γ = β, which makes a small β creep and a large one ill-conditioned. Default: the inner solver's own.
-    tolerances: τ_k, Geometric() or InverseSquare(s).
-    coupling: how pooled constraints are kept: "direct" (their sum, at the server), "slack" (form (4)), default the first
-        that the inner solver can.
-    stop: "measured" (Definition 1 at any evaluated point) or "printed" (criterion (11)).
+    - `inner`: Newton(), LBFGS(), ADMM() or another `Inner` (default by size: Newton up to 300 parameters, L-BFGS above).
+    - `beta`: the penalty β > 0, the same for all constraints (default 10).
+    - `growth`: β is multiplied by this when a subproblem left more than a quarter of the violation (>= 1, default 3).
+    - `most_beta`: β grows up to this (>= beta, default 1e7).
+    - `prox_growth`: the length γ of the prox term starts at β and is multiplied by this with every subproblem (>= 1, default:
+      the inner solver's own). The paper keeps γ = β, which makes a small β creep and a large one ill-conditioned.
+    - `tolerances`: τ_k, Geometric() (default) or InverseSquare(s).
+    - `coupling`: how pooled constraints are kept: "direct" (their sum, at the server) or "slack" (form (4)); default: the first
+      that the inner solver can.
+    - `stop`: "measured" (Definition 1 at any evaluated point, default) or "printed" (criterion (11)).
     """
 
     inner: Inner | None = None
@@ -132,6 +159,8 @@ class ProxAL(Algorithm[Server]):
     tolerances: Tolerances = Geometric()
     coupling: Literal["direct", "slack"] | None = None
     stop: Literal["measured", "printed"] = "measured"
+
+    keeps: ClassVar[frozenset[Scope]] = frozenset({"party", "pooled", "server"})
 
     def __check_init__(self) -> None:
         beta, growth = self.beta, self.growth
@@ -159,67 +188,97 @@ class ProxAL(Algorithm[Server]):
         """Algorithms 1 and 2 as the paper prints them, with the settings of its Neyman-Pearson experiment."""
         return cls(ADMM.as_printed(rho=rho, q=q), beta, 1.0, beta, 1.0, InverseSquare(s), "slack", "printed")
 
-    def prepared(self, setting: Setting) -> "ProxAL":
-        inner = self.inner or (Newton() if setting.size <= NEWTON_UP_TO else LBFGS())
-        coupling = self.coupling or ("slack" if inner.needs_slacks else "direct")
-        slacks = setting.parties * setting.pooled if coupling == "slack" else 0
-        inner = inner.prepared(setting.size + slacks)
-        gamma = self.prox_growth or inner.prox_growth
-        return ProxAL(inner, self.beta, self.growth, self.most_beta, gamma, self.tolerances, coupling, self.stop)
+    def solver(self, setting: Setting) -> Inner:
+        """The inner solver: the given one, or the one for this many parameters."""
+        return self.inner or (Newton() if setting.size <= NEWTON_UP_TO else LBFGS())
+
+    def title(self, setting: Setting) -> str:
+        return f"ProxAL with {type(self.solver(setting)).__name__}"
+
+    def usual_rounds(self, setting: Setting) -> tuple[int, int] | None:
+        return self.solver(setting).usual_rounds
+
+    def bound(self, setting: Setting) -> "ProxALMethod":
+        inner = self.solver(setting)
+        slack = (self.coupling or ("slack" if inner.needs_slacks else "direct")) == "slack" and setting.pooled > 0
+        slacks = setting.parties * setting.pooled if slack else 0
+        inner = inner.sized(setting.size + slacks)
+        return ProxALMethod(self, inner, self.prox_growth or inner.prox_growth, slack)
+
+
+class ProxALMethod(Method[ServerState]):
+    """ProxAL as it runs."""
+
+    options: ProxAL
+    inner: Inner
+    prox_growth: float
+    slack: bool  # whether pooled constraints take form (4)
 
     @property
-    def solver(self) -> Inner:
-        assert self.inner is not None  # `prepared` has chosen one
-        return self.inner
+    def round(self) -> Phases:
+        return (
+            Phase(self.ask, self.step, self.hear),
+            Phase(self.probe, self.pull, self.judge, only_if=is_held_up),
+        )
 
-    # party steps
+    @property
+    def closing(self) -> Phases:
+        return (Phase(send_answer, pooled_at_answer, self.with_pooled),) if self.slack else ()
 
-    def join(self, own: Oracle, state: None, message: jax.Array) -> tuple[PartyState, Reply]:
+    # at a party
+
+    def join(self, own: Oracle, state: None, message: FirstParameters) -> tuple[PartyState, Reply]:
         """Before the first round: μ_i = 0."""
         del state
         nothing = jnp.zeros(self._holder(own).equality.size)
-        return PartyState(nothing, jnp.asarray(self.beta), nothing, self.solver.join(message)), Reply()
+        return PartyState(
+            nothing, jnp.asarray(self.options.beta), nothing, self.inner.join(message.parameters)
+        ), Reply()
 
-    def step(self, own: Oracle, state: PartyState, message: Call) -> tuple[PartyState, Reply]:
+    def step(self, own: Oracle, state: PartyState, message: Evaluate) -> tuple[PartyState, Reply]:
         """Algorithm 1, client update (once a subproblem is closed), and the party's part of an inner iteration."""
         holder = self._holder(own)
         equality = holder.equality
         closed = updated(state.mu, state.beta, state.constraints, equality)
-        mu = jnp.where(message.fresh, closed, state.mu)
-        merit = Merit(holder, mu, message.beta, message.gamma, message.centre, 1.0 / (own.parties + 1))
-        inner, values, sums = self.solver.answer(merit, state.inner, message.point, message.inner, message.fresh)
+        mu = jnp.where(message.new_subproblem, closed, state.mu)
+        merit = Merit(holder, mu, message.penalty, message.prox_length, message.centre, 1.0 / (own.parties + 1))
+        inner, values, sums = self.inner.answer(
+            merit, state.inner, message.parameters, message.inner, message.new_subproblem
+        )
         c = values.constraints
         ahead = merit.multipliers(c)
         change = jnp.max(jnp.abs(ahead - mu), initial=0.0)
-        maxima = Maxima(normal_distance(ahead, c, equality), violation(c, equality), change)
+        maxima = PartyMaxima(complementarity(ahead, c, equality), violation(c, equality), change)
         m = len(own.program.constraints)
-        told = own.disclose(Told(c[:m], ahead[:m]))
-        return PartyState(mu, message.beta, c, inner), Reply(sums, maxima, told)
+        disclosed = own.disclose(Disclosed(c[:m], ahead[:m]))
+        return PartyState(mu, message.penalty, c, inner), Reply(sums, maxima, disclosed)
 
     def pull(self, own: Oracle, state: PartyState, message: Probe) -> tuple[PartyState, Reply]:
         """The infeasibility test's sums at the point just evaluated."""
-        return state, Reply(pull(self._holder(own), state.mu, state.beta, message))
+        return state, Reply(violation_sums(self._holder(own), state.mu, state.beta, message))
 
     def multipliers(self, own: Oracle, state: PartyState, answer: Answer) -> jax.Array:
         mu = state.mu[: own.equality.size]  # form (4) appends multipliers of its slacks
-        return updated(mu, state.beta, own(answer.w).constraints, own.equality)
+        return updated(mu, state.beta, own(answer.parameters).constraints, own.equality)
 
-    # server steps
+    # at the server
 
-    def init(self, net: Network, w: jax.Array, goal: Goal, key: jax.Array) -> tuple[Server, PartyStates]:
-        del key
-        pooled = len(net.server.program.pooled)
-        if self.coupling == "slack":
-            w = jnp.concatenate([w, jnp.zeros(net.parties * pooled)])
-            pooled = 0
-        w = self._regularizer(net).prox(w, 0.0)  # w^0 in dom(h)
-        _, parties = net.exchange(self.join, None, w)
-        mu, nu = jnp.zeros(self._holder(net.server, at_server=True).equality.size), jnp.zeros(pooled)
-        server = Server(
-            inner=self.solver.start(w, net.parties, pooled),
+    def invite(self, own: ServerData, begin: Begin) -> FirstParameters:
+        w = begin.w
+        if self.slack:
+            w = jnp.concatenate([w, jnp.zeros(own.parties * len(own.functions.program.pooled))])
+        return FirstParameters(self._regularizer(own).prox(w, 0.0))  # w^0 in dom(h)
+
+    def start(self, own: ServerData, begin: Begin, reply: Reply) -> ServerState:
+        del reply
+        w, beta = self.invite(own, begin).parameters, jnp.asarray(self.options.beta)
+        pooled = 0 if self.slack else len(own.functions.program.pooled)
+        mu, nu = jnp.zeros(self._holder(own.functions, at_server=True).equality.size), jnp.zeros(pooled)
+        return ServerState(
+            inner=self.inner.start(w, pooled),
             centre=w,
-            beta=jnp.asarray(self.beta),
-            gamma=jnp.asarray(self.beta),
+            beta=beta,
+            gamma=beta,
             mu=mu,
             nu=nu,
             k=jnp.zeros((), int),
@@ -230,53 +289,37 @@ class ProxAL(Algorithm[Server]):
             closed_violation=jnp.asarray(jnp.inf),
             radius=jnp.asarray(0.0),
             reach=FARTHEST * (1.0 + jnp.max(jnp.abs(w))),
-            goal=goal,
-            status=jnp.asarray(int(Status.running)),
+            goal=begin.goal,
+            status=Status.running.as_array(),
         )
-        return server, parties
 
-    def round(self, server: Server, parties: PartyStates, net: Network) -> tuple[Server, PartyStates, RoundInfo]:
-        own = self._own(server, net)
-        tau = self._tau(server)
-        inner, point, message = self.solver.ask(server.inner, own, tau)
-        call = Call(point, server.centre, server.beta, server.gamma, server.fresh, message)
-        reply, parties = net.exchange(self.step, parties, call)
-        inner, progress = self.solver.learn(inner, own, point, reply.sum, server.fresh)
+    def ask(self, own: ServerData, server: ServerState) -> Evaluate:
+        _, point, message = self.inner.propose(server.inner, self._merit(own, server), self._tau(server))
+        return Evaluate(point, server.centre, server.beta, server.gamma, server.fresh, message)
+
+    def hear(self, own: ServerData, server: ServerState, reply: Reply) -> Evaluated:
+        merit, tau, goal = self._merit(own, server), self._tau(server), server.goal
+        inner, point, _ = self.inner.propose(server.inner, merit, tau)
+        inner, progress = self.inner.learn(inner, merit, point, reply.sum, server.fresh)
 
         # what this point is worth, with the multipliers that it implies
-        mu = own.merit.multipliers(progress.constraints)
-        nu = own.pooled_multipliers(progress.pooled)
-        equality, pooled_equality = own.merit.own.equality, own.merit.own.pooled_equality
-        distance = jnp.maximum(
-            jnp.maximum(reply.max.distance, normal_distance(mu, progress.constraints, equality)),
-            normal_distance(nu, progress.pooled, pooled_equality),
-        )
-        broken = jnp.maximum(
-            jnp.maximum(reply.max.violation, violation(progress.constraints, equality)),
-            violation(progress.pooled, pooled_equality),
-        )
+        c, pooled = progress.constraints, progress.pooled
+        mu, nu = merit.merit.multipliers(c), merit.pooled_multipliers(pooled)
+        equality, pooled_equality = merit.merit.own.equality, merit.merit.own.pooled_equality
+        distance = jnp.maximum(reply.max.complementarity, complementarity(mu, c, equality))
+        distance = jnp.maximum(distance, complementarity(nu, pooled, pooled_equality))
+        broken = jnp.maximum(reply.max.violation, violation(c, equality))
+        broken = jnp.maximum(broken, violation(pooled, pooled_equality))
         solved = progress.settled & ((progress.residual <= tau) | progress.exhausted)  # (10)
-        if self.stop == "measured":
-            done = (progress.stationarity <= server.goal.stationarity) & (distance <= server.goal.feasibility)
+        if self.options.stop == "measured":
+            done = (progress.stationarity <= goal.stationarity) & (distance <= goal.feasibility)
         else:  # (11)
             change = jnp.max(jnp.abs(jnp.concatenate([mu - server.mu, nu - server.nu])), initial=0.0)
-            change = jnp.maximum(reply.max.change, change)
+            change = jnp.maximum(reply.max.multiplier_change, change)
             moved = jnp.max(jnp.abs(point - server.centre)) / server.beta + tau
-            done = solved & (moved <= server.goal.stationarity) & (change <= server.beta * server.goal.feasibility)
+            done = solved & (moved <= goal.stationarity) & (change <= server.beta * goal.feasibility)
         lost = ~jnp.isfinite(progress.residual) & server.fresh | (jnp.max(jnp.abs(point)) > server.reach)
-        keep = progress.settled | done
-        server = eqx.tree_at(
-            lambda s: (s.inner, s.point, s.point_mu, s.point_nu, s.fresh, s.status),
-            server,
-            (
-                inner,
-                jnp.where(keep, point, server.point),
-                jnp.where(keep, mu, server.point_mu),
-                jnp.where(keep, nu, server.point_nu),
-                jnp.asarray(False),
-                jnp.where(done, Status.converged, jnp.where(lost, Status.diverged, Status.running)),
-            ),
-        )
+        closing, keep = solved & ~done & ~lost, progress.settled | done
         info = RoundInfo(
             objective=progress.objective,
             violation=broken,
@@ -285,91 +328,107 @@ class ProxAL(Algorithm[Server]):
             beta=server.beta,
             residual=progress.residual,
             tau=tau,
-            told=reply.each,
+            disclosed=reply.per_party,
             server_multipliers=mu,
             pooled_multipliers=nu,
         )
-        closing = solved & ~done & ~lost
-        held_up = closing & (broken > jnp.maximum(server.goal.feasibility, HELD_UP * server.closed_violation))
-        server, parties = net.when(held_up, self._look_for_emptiness, server, parties)
-        server = choose(closing, self._close(server, broken), server)
-        return server, parties, info
-
-    def _close(self, server: Server, broken: jax.Array) -> Server:
-        """Algorithm 1, server update: μ_0 and ν; the parties update theirs at the beginning of the next round."""
-        slow = broken > 0.25 * server.closed_violation
-        beta = jnp.where(slow, jnp.minimum(self.growth * server.beta, self.most_beta), server.beta)
-        return eqx.tree_at(
-            lambda s: (s.inner, s.centre, s.beta, s.gamma, s.mu, s.nu, s.k, s.fresh, s.closed_violation),
+        after = dataclasses.replace(
             server,
-            (
-                self.solver.reopen(server.inner, server.point, beta != server.beta),
-                server.point,
-                beta,
-                jnp.minimum((self.prox_growth or 1.0) * server.gamma, LONGEST),
-                server.point_mu,
-                server.point_nu,
-                server.k + 1,
-                jnp.asarray(True),
-                broken,
-            ),
+            inner=inner,
+            point=jnp.where(keep, point, server.point),
+            point_mu=jnp.where(keep, mu, server.point_mu),
+            point_nu=jnp.where(keep, nu, server.point_nu),
+            fresh=jnp.asarray(False),
+            status=jnp.where(done, Status.converged, jnp.where(lost, Status.diverged, Status.running)),
         )
+        held_up = closing & (broken > jnp.maximum(goal.feasibility, HELD_UP * server.closed_violation))
+        return Evaluated(after, info, closing, held_up)
 
-    def _look_for_emptiness(self, net: Network, server: Server, parties: PartyStates) -> tuple[Server, PartyStates]:
+    def probe(self, own: ServerData, carry: Evaluated) -> Probe:
         """Ask for the sums that tell how far away a feasible point must be."""
-        holder = self._holder(net.server, at_server=True)
-        probe = Probe(server.point, rise(server.point_nu - server.nu, holder.pooled_equality))
-        reply, parties = net.exchange(self.pull, parties, probe)
-        mine = pull(holder, server.mu, server.beta, probe)
-        height, radius = verdict(jax.tree.map(jnp.add, reply.sum, mine), probe, self._regularizer(net))
+        server, holder = carry.server, self._holder(own.functions, at_server=True)
+        return Probe(server.point, increase(server.point_nu - server.nu, holder.pooled_equality))
+
+    def judge(self, own: ServerData, carry: Evaluated, reply: Reply) -> Evaluated:
+        server, probe = carry.server, self.probe(own, carry)
+        own_sums = violation_sums(self._holder(own.functions, at_server=True), server.mu, server.beta, probe)
+        level, radius = verdict(jax.tree.map(jnp.add, reply.sum, own_sums), probe, self._regularizer(own))
         # A feasible set that is merely far away keeps its distance; where there is none the radius grows with β.
         size = 1.0 + jnp.linalg.norm(server.point)
         grows = (server.radius > 0) & (radius > 2.0 * server.radius) | (radius > ENDLESS * size)
-        far = radius > EMPTY * size
-        empty = (height > server.goal.feasibility) & far & grows
-        status = jnp.where(empty, int(Status.infeasible), server.status)
-        return eqx.tree_at(lambda s: (s.radius, s.status), server, (radius, status)), parties
+        empty = (level > server.goal.feasibility) & (radius > EMPTY * size) & grows
+        status = jnp.where(empty, Status.infeasible, server.status)
+        return dataclasses.replace(carry, server=dataclasses.replace(server, radius=radius, status=status))
 
-    # status and answers
+    def finish(self, own: ServerData, carry: Evaluated) -> tuple[ServerState, RoundInfo]:
+        del own
+        closed = self._closed(carry.server, carry.info.violation)
+        return choose(carry.closing, closed, carry.server), carry.info
 
-    def status(self, server: Server) -> jax.Array:
-        return server.status
+    def _closed(self, server: ServerState, broken: jax.Array) -> ServerState:
+        """Algorithm 1, server update: μ_0 and ν; the parties update theirs at the beginning of the next round."""
+        slow = broken > 0.25 * server.closed_violation
+        grown = jnp.minimum(self.options.growth * server.beta, self.options.most_beta)
+        beta = jnp.where(slow, grown, server.beta)
+        return dataclasses.replace(
+            server,
+            inner=self.inner.reopen(server.inner, server.point, beta != server.beta),
+            centre=server.point,
+            beta=beta,
+            gamma=jnp.minimum(self.prox_growth * server.gamma, LONGEST),
+            mu=server.point_mu,
+            nu=server.point_nu,
+            k=server.k + 1,
+            fresh=jnp.asarray(True),
+            closed_violation=broken,
+        )
 
-    def answer(self, server: Server, net: Network) -> Answer:
-        w, mu, nu = server.point, server.point_mu, server.point_nu
-        if self.coupling == "slack":  # the server's rows for Σ s_i carry the pooled multipliers, s follows w
-            own = net.server.program
-            held = len(own.constraints)
-            w, mu, nu = w[: own.shape.size], mu[:held], mu[held:]
-            # slacks may touch where the sum itself has room: no multiplier there
-            reply, _ = net.exchange(_contribution, None, w)
-            room = -(reply.sum + net.server(w).pooled)
-            inactive = (room > server.goal.feasibility) & (nu < INACTIVE * room)
-            nu = jnp.where(~net.server.pooled_equality & inactive, 0.0, nu)
+    def with_pooled(self, own: ServerData, server: ServerState, reply: Reply) -> AtAnswer:
+        w = server.point[: own.functions.program.shape.size]
+        return AtAnswer(server, reply.sum.pooled_constraints + own.functions(w).pooled)
+
+    def answer(self, own: ServerData, carry: ServerState | AtAnswer) -> Answer:
+        if isinstance(carry, ServerState):
+            return Answer(carry.point, carry.point_mu, carry.point_nu, carry.radius)
+        # the server's rows for Σ s_i carry the pooled multipliers, s follows w
+        server, program = carry.server, own.functions.program
+        w, (mu, nu) = server.point[: program.shape.size], jnp.split(server.point_mu, [len(program.constraints)])
+        # slacks may touch where the sum itself has room: no multiplier there
+        room = -carry.pooled
+        inactive = (room > server.goal.feasibility) & (nu < INACTIVE * room)
+        nu = jnp.where(~own.functions.pooled_equality & inactive, 0.0, nu)
         return Answer(w, mu, nu, server.radius)
 
-    def aim(self, server: Server, goal: Goal) -> Server:
-        return eqx.tree_at(lambda s: (s.goal, s.status), server, (goal, jnp.asarray(int(Status.running))))
+    def aim(self, server: ServerState, goal: Goal) -> ServerState:
+        return dataclasses.replace(server, goal=goal, status=Status.running.as_array())
 
     # small pieces
 
     def _holder(self, own: Oracle, at_server: bool = False) -> Oracle | SlackOracle:
-        return SlackOracle(own, at_server) if self.coupling == "slack" and len(own.program.pooled) else own
+        return SlackOracle(own, at_server) if self.slack else own
 
-    def _regularizer(self, net: Network) -> FlatRegularizer:
-        if self.coupling == "slack" and len(net.server.program.pooled):
-            return net.regularizer.padded(net.parties * len(net.server.program.pooled))
-        return net.regularizer
+    def _regularizer(self, own: ServerData) -> FlatRegularizer:
+        return (
+            own.regularizer.padded(own.parties * len(own.functions.program.pooled)) if self.slack else own.regularizer
+        )
 
-    def _own(self, server: Server, net: Network) -> ServerMerit:
-        holder = self._holder(net.server, at_server=True)
-        merit = Merit(holder, server.mu, server.beta, server.gamma, server.centre, 1.0 / (net.parties + 1))
-        return ServerMerit(merit, server.nu, self._regularizer(net))
+    def _merit(self, own: ServerData, server: ServerState) -> ServerMerit:
+        holder = self._holder(own.functions, at_server=True)
+        merit = Merit(holder, server.mu, server.beta, server.gamma, server.centre, 1.0 / (own.parties + 1))
+        return ServerMerit(merit, server.nu, self._regularizer(own))
 
-    def _tau(self, server: Server) -> jax.Array:
-        return self.tolerances(server.k.astype(server.beta.dtype), server.goal.stationarity)
+    def _tau(self, server: ServerState) -> jax.Array:
+        return self.options.tolerances(server.k.astype(server.beta.dtype), server.goal.stationarity)
 
 
-def _contribution(own: Oracle, state: None, message: jax.Array) -> tuple[None, Reply]:
-    """A party's step: its part of the pooled constraints at the answer."""
-    return state, Reply(sum=own(message).pooled)
+def is_held_up(carry: Evaluated) -> jax.Array:
+    return carry.held_up
+
+
+def send_answer(own: ServerData, server: ServerState) -> AnswerParameters:
+    return AnswerParameters(server.point[: own.functions.program.shape.size])
+
+
+def pooled_at_answer(own: Oracle, state: Any, message: AnswerParameters) -> tuple[Any, Reply]:
+    """A party's part of the pooled constraints at the answer."""
+    return state, Reply(sum=PooledConstraints(own(message.parameters).pooled))

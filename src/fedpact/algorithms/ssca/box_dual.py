@@ -77,13 +77,13 @@ class Quadratics(eqx.Module):
         weights = _weights(nu)
         return nu @ self.constants - weights @ self.gram @ weights / (4.0 * self.curvature(nu))
 
-    def at(self, nu: jax.Array) -> "Place":
+    def point(self, nu: jax.Array) -> "DualPoint":
         combination = self.combination(nu)
         products = self.gram @ combination
         square = jnp.maximum(combination @ products, 0.0)
         curved, own = self.curvatures[1:], products[1:]
         crossed = 2.0 * curved[:, None] * own[None, :]
-        return Place(
+        return DualPoint(
             nu=nu,
             curvature=self.curvature(nu),
             values=self.constants + own + curved * square,
@@ -93,8 +93,8 @@ class Quadratics(eqx.Module):
         )
 
 
-class Place(eqx.Module):
-    """What is known at w(ν) without w itself."""
+class DualPoint(eqx.Module):
+    """A point ν in the box, and what is known at w(ν) without w itself."""
 
     nu: jax.Array
     curvature: jax.Array  # q(ν)
@@ -128,7 +128,7 @@ def solve_box_dual(problem: Quadratics, penalty: Any) -> Solution:
     penalty = _double(penalty)
     if problem.constants.size > 1:
         return projected_newton(problem, penalty)
-    return _solution(problem.at(_diagonal_peak(problem, penalty)), penalty, jnp.zeros((), int))
+    return _solution(problem.point(_diagonal_peak(problem, penalty)), penalty, jnp.zeros((), int))
 
 
 def peak(problem: Quadratics, nu: jax.Array, direction: jax.Array, most: Any) -> jax.Array:
@@ -166,7 +166,7 @@ def projected_newton(problem: Quadratics, penalty: jax.Array) -> Solution:
     def improve(search: _Search) -> _Search:
         here, best = search.here, search.best.gap(penalty)
         nu, rise = _highest_along(problem, here, _newton_step(here, penalty), penalty)
-        there = problem.at(nu)
+        there = problem.point(nu)
         gap = there.gap(penalty)
         rising = rise > ROUNDING * (here.size + here.nu @ jnp.abs(here.values))
         return _Search(
@@ -176,19 +176,19 @@ def projected_newton(problem: Quadratics, penalty: jax.Array) -> Solution:
             turn=search.turn + 1,
         )
 
-    start, none = problem.at(_diagonal_peak(problem, penalty)), jnp.zeros((), int)
-    found = lax.while_loop(unfinished, improve, _Search(start, start, none, none))
-    return _solution(found.best, penalty, found.turn)
+    start, none = problem.point(_diagonal_peak(problem, penalty)), jnp.zeros((), int)
+    end = lax.while_loop(unfinished, improve, _Search(start, start, none, none))
+    return _solution(end.best, penalty, end.turn)
 
 
 class _Search(eqx.Module):
-    here: Place
-    best: Place
+    here: DualPoint
+    best: DualPoint
     idle: jax.Array
     turn: jax.Array
 
 
-def _newton_step(here: Place, penalty: jax.Array) -> jax.Array:
+def _newton_step(here: DualPoint, penalty: jax.Array) -> jax.Array:
     """(VVᵀ/2q)⁻¹F over the free multipliers.
 
     A multiplier at a bound is held if F, or else the step, would push it out. It is not enough to cut such a step: the others
@@ -214,7 +214,7 @@ def _newton_step(here: Place, penalty: jax.Array) -> jax.Array:
 
 
 def _highest_along(
-    problem: Quadratics, here: Place, step: jax.Array, penalty: jax.Array
+    problem: Quadratics, here: DualPoint, step: jax.Array, penalty: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """The highest of the points tried along a step, and its rise of g.
 
@@ -245,7 +245,7 @@ def _weights(nu: jax.Array) -> jax.Array:
     return jnp.append(1.0, nu)
 
 
-def _solution(place: Place, penalty: jax.Array, iterations: jax.Array) -> Solution:
-    terms = place.terms(penalty)
-    gap = place.gap(penalty) / jnp.maximum(terms, jnp.finfo(terms.dtype).tiny)
-    return Solution(place.nu, place.values, place.slack(), gap, iterations)
+def _solution(point: DualPoint, penalty: jax.Array, iterations: jax.Array) -> Solution:
+    terms = point.terms(penalty)
+    gap = point.gap(penalty) / jnp.maximum(terms, jnp.finfo(terms.dtype).tiny)
+    return Solution(point.nu, point.values, point.slack(), gap, iterations)

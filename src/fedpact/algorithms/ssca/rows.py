@@ -1,7 +1,6 @@
-"""Rows split: Algorithms 1 and 2. The parameters are broadcast; each party answers with sums over a mini-batch of its own."""
+"""Rows split: Algorithms 1 and 2. The parameters are broadcast; each party replies with sums over a mini-batch of its own."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -11,217 +10,218 @@ import numpy as np
 from fedpact.algorithms.parts.batches import asked, folded_key, on_a_batch
 from fedpact.algorithms.parts.descent import choose
 from fedpact.algorithms.ssca.box_dual import solve_box_dual
+from fedpact.algorithms.ssca.shared import Measurement, Penalty, RoundInfo, SSCAMethod
 from fedpact.algorithms.ssca.surrogates import folded, folded_constants, violation
 from fedpact.problem.oracle import Oracle, Program, Values, derivatives
 from fedpact.problem.regularizers import FlatRegularizer
-from fedpact.protocol.algorithm import Answer, Info, Status
+from fedpact.protocol.algorithm import Answer, Begin, Status
 from fedpact.protocol.messages import Reply
-from fedpact.protocol.network import Network, PartyStates
+from fedpact.protocol.phases import GradientRequest, GradientStep, Phase, Phases, ServerData
 
-if TYPE_CHECKING:
-    from fedpact.algorithms.ssca.method import SSCA
+# messages
 
 
-class Best(eqx.Module):
-    """The best point that was measured on all rows: the lowest objective among feasible ones, else the least violation."""
+class BatchKey(eqx.Module):
+    """Down, with the parameters: who is asked, and which rows each party draws, follow from the key."""
 
-    w: jax.Array
-    nu: jax.Array
+    random_key: jax.Array
+
+
+class MeasuredPoint(eqx.Module):
+    """Measurement, down."""
+
+    parameters: jax.Array
+
+
+class PartOfValues(eqx.Module):
+    """Measurement, up: a party's part of the functions on all its rows."""
+
     objective: jax.Array
-    violation: jax.Array
-
-    def or_better(self, other: "Best") -> "Best":
-        both = (self.violation <= 0) & (other.violation <= 0)
-        better = jnp.where(both, other.objective < self.objective, other.violation < self.violation)
-        return choose(better, other, self)
+    pooled_constraints: jax.Array
 
 
-class Server(eqx.Module):
+# states
+
+
+class ServerState(eqx.Module):
     w: jax.Array
-    slopes: jax.Array  # a, one line each
+    slopes: jax.Array  # a, one line per surrogate
     constants: jax.Array  # A
     nu: jax.Array
-    penalty: "Penalty"
-    best: Best
+    penalty: Penalty
+    best_w: jax.Array  # the best point that was measured on all rows
+    best: Measurement
     key: jax.Array
     t: jax.Array
     status: jax.Array
 
 
-class Penalty(eqx.Module):
-    """c_j: where the slack has not vanished for a while, c grows (Section III-B)."""
+class Estimated(eqx.Module):
+    """The server within a round: what the parties estimated, and what was measured on all rows."""
 
-    c: jax.Array
-    least: jax.Array  # slack since c was chosen
-    since: jax.Array  # rounds
-
-    @classmethod
-    def first(cls, c: float) -> "Penalty":
-        return cls(jnp.asarray(c), jnp.asarray(jnp.inf), jnp.zeros((), int))
-
-    def after(self, slack: jax.Array, method: "SSCA") -> "Penalty":
-        least, since = jnp.minimum(self.least, slack), self.since + 1
-        over = since >= method.patience
-        grown = jnp.where(least > VANISHED, jnp.minimum(method.growth * self.c, method.most_penalty), self.c)
-        return Penalty(jnp.where(over, grown, self.c), jnp.where(over, jnp.inf, least), jnp.where(over, 0, since))
+    server: ServerState
+    values: jax.Array
+    gradients: jax.Array
+    measured: Measurement
 
 
-VANISHED = 1e-9  # slack
+class Minimiser(eqx.Module):
+    """Where the surrogate problem is least."""
+
+    w: jax.Array
+    nu: jax.Array
+    slack: jax.Array  # the largest
+    curvature: jax.Array  # of the Lagrangian
+    finite: jax.Array
 
 
-class RoundInfo(Info):
-    slack: jax.Array
-    penalty: jax.Array
-    measured_objective: jax.Array  # on all rows; NaN in rounds without a measurement
-    measured_violation: jax.Array
+class RowsMethod(SSCAMethod[ServerState]):
+    """SSCA over rows as it runs."""
+
+    @property
+    def round(self) -> Phases:
+        estimation = Phase(self.ask_estimates, GradientStep(self.estimates), self.hear_estimates)
+        return (estimation, *self.measurement(self.ask_values, self.values, self.hear_values))
+
+    # at a party
+
+    def estimates(self, own: Oracle, state: tuple[()], message: BatchKey, w: jax.Array) -> jax.Array:
+        """A party's part of the sampled functions on its mini-batch (Algorithm 2, line 4); zero where it is not asked."""
+        del state
+        key = message.random_key
+        batch = _with_program(on_a_batch(own, key, self.batch), self.surrogates.party)
+        values = _stacked(batch(w.astype(float)))[np.asarray(self.surrogates.sampled, int)]
+        return asked(own, key, self.participation) * values
+
+    def values(self, own: Oracle, state: tuple[()], message: MeasuredPoint) -> tuple[tuple[()], Reply]:
+        """A party's part of the functions on all its rows."""
+        values = own(message.parameters)
+        return state, Reply(PartOfValues(values.objective, values.pooled))
+
+    # at the server
+
+    def start(self, own: ServerData, begin: Begin, reply: Reply) -> ServerState:
+        del own, reply
+        count, nu = len(self.surrogates.functions), jnp.zeros(self.surrogates.constraints)
+        return ServerState(
+            w=begin.w,
+            slopes=jnp.zeros((count, begin.w.size)),
+            constants=jnp.zeros(count),
+            nu=nu,
+            penalty=Penalty.first(self.penalty),
+            best_w=begin.w,
+            best=Measurement.worst(nu),
+            key=begin.key,
+            t=jnp.ones((), int),
+            status=Status.running.as_array(),
+        )
+
+    def ask_estimates(self, own: ServerData, server: ServerState) -> GradientRequest:
+        """Algorithm 2, line 3."""
+        del own
+        return GradientRequest(BatchKey(folded_key(server.key, server.t)), self.on_the_wire(server.w))
+
+    def hear_estimates(self, own: ServerData, server: ServerState, reply: Reply) -> Estimated:
+        del own
+        values, gradients = reply.sum
+        return Estimated(server, values, gradients, Measurement.missing(server.nu))
+
+    def ask_values(self, own: ServerData, carry: Estimated) -> MeasuredPoint:
+        del own
+        return MeasuredPoint(carry.server.w)
+
+    def hear_values(self, own: ServerData, carry: Estimated, reply: Reply) -> Estimated:
+        w, server = carry.server.w, own.functions(carry.server.w)
+        pooled = reply.sum.pooled_constraints + server.pooled
+        objective = reply.sum.objective + server.objective + own.regularizer.value(w)
+        values = jnp.concatenate([objective[None], pooled, server.constraints])
+        return dataclasses.replace(carry, measured=Measurement(objective, violation(values), carry.server.nu))
+
+    def finish(self, own: ServerData, carry: Estimated) -> tuple[ServerState, RoundInfo]:
+        h, server, w = own.regularizer, carry.server, carry.server.w
+        rho, gamma = self.steps(server.t)
+        values, gradients = self._with_the_server(own, w, carry.values, carry.gradients.astype(w.dtype))
+        slopes = folded(server.slopes, rho, gradients, w, self.tau)
+        constants = folded_constants(server.constants, rho, values, gradients @ w, w @ w, self.tau)
+        target = self._minimiser(slopes, constants, server.penalty.c, h)  # Problem 5
+        better = carry.measured.beats(server.best)
+        after = ServerState(
+            w=(1.0 - gamma) * w + gamma * target.w,  # (5)
+            slopes=slopes,
+            constants=constants,
+            nu=target.nu,
+            penalty=server.penalty.after(target.slack, self.penalty),
+            best_w=jnp.where(better, w, server.best_w),
+            best=choose(better, carry.measured, server.best),
+            key=server.key,
+            t=server.t + 1,
+            status=server.status,
+        )
+        broken = eqx.tree_at(  # nobody reads its slopes
+            lambda s: (s.status, s.slopes), server, (Status.diverged.as_array(), slopes)
+        )
+        estimates = self.surrogates.values(values, w @ w)
+        info = RoundInfo(
+            objective=estimates[0] + _even_ridge(h) * (w @ w) + h.nonsmooth(w),
+            violation=violation(estimates),
+            stationarity=2.0 * target.curvature * jnp.max(jnp.abs(w - target.w)),
+            slack=target.slack,
+            penalty=server.penalty.c,
+            measured_objective=carry.measured.objective,
+            measured_violation=carry.measured.violation,
+        )
+        return choose(target.finite, after, broken), info
+
+    def _with_the_server(
+        self, own: ServerData, w: jax.Array, values: jax.Array, gradients: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Value and gradient of what has a surrogate: the parties' estimates, the server's part, and what of h is not ‖w‖²."""
+        surrogates, h = self.surrogates, own.regularizer
+        every = tuple(range(1 + surrogates.constraints))
+        server, slopes = derivatives(_with_program(own.functions, surrogates.server), w)
+        values = surrogates.to_surrogates(values, surrogates.sampled)
+        values += surrogates.to_surrogates(jnp.concatenate([_stacked(server), server.constraints]), every)
+        gradients = surrogates.to_surrogates(gradients, surrogates.sampled)
+        gradients += surrogates.to_surrogates(
+            jnp.concatenate([slopes.objective[None], slopes.pooled, slopes.constraints]), every
+        )
+        if surrogates.functions[:1] == (0,):
+            uneven = h.ridge - _even_ridge(h)
+            values, gradients = values.at[0].add(uneven @ w**2), gradients.at[0].add(2.0 * uneven * w)
+        return values, gradients
+
+    def _minimiser(self, slopes: jax.Array, constants: jax.Array, c: jax.Array, h: FlatRegularizer) -> Minimiser:
+        """Slopes are finite where their squares are, and their sum is where its weights are: no need to look at every one."""
+        surrogates = self.surrogates
+        problem = surrogates.quadratics(constants, surrogates.gram(slopes), self.tau, _even_ridge(h), self.margin)
+        dual = solve_box_dual(problem, c)
+        weights, curvature = problem.combination(dual.nu), problem.curvature(dual.nu)
+        return Minimiser(
+            w=h.prox(surrogates.weighted_sum(weights, slopes), 0.5 / curvature),
+            nu=dual.nu,
+            slack=jnp.max(dual.slack, initial=0.0),
+            curvature=curvature,
+            finite=jnp.isfinite(constants.sum() + problem.gram.sum() + weights.sum()),
+        )
+
+    def answer(self, own: ServerData, carry: ServerState) -> Answer:
+        """The best point that was measured; the last one where none was."""
+        del own
+        known = jnp.isfinite(carry.best.violation)
+        w, nu = choose(known, (carry.best_w, carry.best.nu), (carry.w, carry.nu))
+        return Answer(w, *self.surrogates.multipliers(nu), jnp.asarray(0.0))
 
 
-def init(method: "SSCA", net: Network, w: jax.Array, key: jax.Array) -> tuple[Server, PartyStates]:
-    _, parties = net.exchange(join, None, w)
-    lines, rows = len(method.made.lines), len(method.made.norms) - 1
-    nu, endless = jnp.zeros(rows), jnp.asarray(jnp.inf)
-    slopes, best = jnp.zeros((lines, w.size)), Best(w, nu, endless, endless)
-    running = jnp.asarray(int(Status.running))
-    return (
-        Server(w, slopes, jnp.zeros(lines), nu, Penalty.first(method.penalty), best, key, jnp.ones((), int), running),
-        parties,
-    )
-
-
-# party steps
-
-
-def join(own: Oracle, state: None, message: jax.Array) -> tuple[tuple[()], Reply]:
-    del own, state, message
-    return (), Reply()
-
-
-def estimates(method: "SSCA", own: Oracle, state: Any, key: jax.Array, w: jax.Array) -> jax.Array:
-    """A party's part of the sampled numbers on its mini-batch (Algorithm 2, line 4); zero where it is not asked."""
-    del state
-    batch = stripped(on_a_batch(own, key, method.batch), method.made.party)
-    found = flat(batch(w.astype(float)))[np.asarray(method.made.sampled, int)]
-    return asked(own, key, method.participation) * found
-
-
-def measured(own: Oracle, state: Any, w: jax.Array) -> tuple[Any, Reply]:
-    """A party's numbers on all its rows."""
-    return state, Reply(flat(own(w)))
-
-
-def stripped(own: Oracle, program: Program) -> Oracle:
-    """Without what is known exactly."""
+def _with_program(own: Oracle, program: Program) -> Oracle:
+    """The same rows with another program: the one without what is known exactly."""
     return dataclasses.replace(own, program=program)
 
 
-def flat(values: Values) -> jax.Array:
-    """Objective and pooled contributions."""
+def _stacked(values: Values) -> jax.Array:
+    """Objective and pooled constraints."""
     return jnp.concatenate([values.objective[None], values.pooled])
 
 
-# server steps
-
-
-def round(method: "SSCA", server: Server, parties: PartyStates, net: Network) -> tuple[Server, PartyStates, RoundInfo]:
-    h, w = net.regularizer, server.w
-    key = folded_key(server.key, server.t)
-    rho, gamma = method.steps(server.t)
-
-    sent = method.on_the_wire(w)
-    estimated, gradients = net.gradients(method.estimates, parties, key, sent)  # Algorithm 2, lines 3 and 4
-
-    values, slopes = _with_the_server(method, net, w, estimated, gradients.astype(w.dtype))
-    lines = folded(server.slopes, rho, slopes, w, method.tau)
-    constants = folded_constants(server.constants, rho, values, slopes @ w, w @ w, method.tau)
-    target, nu, slack, curvature, sound = _minimiser(method, lines, constants, server.penalty.c, h)  # Problem 5
-    moved = (1.0 - gamma) * w + gamma * target  # (5)
-
-    best, seen = _measured(method, server, parties, net)
-    numbers = method.made.numbers(values, w @ w)
-    after = Server(
-        w=moved,
-        slopes=lines,
-        constants=constants,
-        nu=nu,
-        penalty=server.penalty.after(slack, method),
-        best=best,
-        key=server.key,
-        t=server.t + 1,
-        status=server.status,
-    )
-    diverged = jnp.asarray(int(Status.diverged))
-    broken = eqx.tree_at(lambda s: (s.status, s.slopes), server, (diverged, lines))  # nobody reads its slopes
-    info = RoundInfo(
-        objective=numbers[0] + _even(h) * (w @ w) + h.bend(w),
-        violation=violation(numbers),
-        stationarity=2.0 * curvature * jnp.max(jnp.abs(w - target)),
-        slack=slack,
-        penalty=server.penalty.c,
-        measured_objective=seen.objective,
-        measured_violation=seen.violation,
-    )
-    return choose(sound, after, broken), parties, info
-
-
-def _with_the_server(
-    method: "SSCA", net: Network, w: jax.Array, numbers: jax.Array, gradients: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """Every line's value and gradient: what the parties estimated, the server's own part, and what of h is not ‖w‖²."""
-    made, h = method.made, net.regularizer
-    every = tuple(range(1 + len(made.party.pooled) + len(made.server.constraints)))
-    own, slopes = derivatives(stripped(net.server, made.server), w)
-    values = made.of_lines(numbers, made.sampled)
-    values += made.of_lines(jnp.concatenate([flat(own), own.constraints]), every)
-    lines = made.of_lines(gradients, made.sampled)
-    lines += made.of_lines(jnp.concatenate([slopes.objective[None], slopes.pooled, slopes.constraints]), every)
-    if made.lines[:1] == (0,):
-        uneven = h.ridge - _even(h)
-        values, lines = values.at[0].add(uneven @ w**2), lines.at[0].add(2.0 * uneven * w)
-    return values, lines
-
-
-def _even(h: FlatRegularizer) -> jax.Array:
+def _even_ridge(h: FlatRegularizer) -> jax.Array:
     """The a in a‖w‖² that h has for all parameters alike."""
     return jnp.min(h.ridge)
-
-
-def _minimiser(
-    method: "SSCA", lines: jax.Array, constants: jax.Array, penalty: jax.Array, h: FlatRegularizer
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Where the surrogate problem is least, its multipliers, its largest slack, its curvature, and whether all is finite.
-
-    Lines are finite where their squares are, and their sum is where its weights are: no need to look at every parameter.
-    """
-    made = method.made
-    problem = made.quadratics(constants, made.gram(lines), method.tau, _even(h), method.margin)
-    found = solve_box_dual(problem, penalty)
-    weights, curvature = problem.combination(found.nu), problem.curvature(found.nu)
-    target = h.prox(made.combined(weights, lines), 0.5 / curvature)
-    sound = jnp.isfinite(constants.sum() + problem.gram.sum() + weights.sum())
-    return target, found.nu, jnp.max(found.slack, initial=0.0), curvature, sound
-
-
-def _measured(method: "SSCA", server: Server, parties: PartyStates, net: Network) -> tuple[Best, Best]:
-    """Every so many rounds w is measured on all rows; the best that was seen, and what was seen now."""
-    nothing = jnp.asarray(jnp.nan)
-    unseen = Best(server.w, server.nu, nothing, nothing)
-    if method.measure is None:
-        return server.best, unseen
-
-    def look(net: Network, best: Best, seen: Best) -> tuple[Best, Best]:
-        reply, _ = net.exchange(measured, parties, server.w)
-        own = net.server(server.w)
-        numbers = jnp.concatenate([reply.sum + flat(own), own.constraints])
-        objective = numbers[0] + net.regularizer.value(server.w)
-        seen = Best(server.w, server.nu, objective, violation(numbers))
-        return best.or_better(seen), seen
-
-    return net.when((server.t - 1) % method.measure == 0, look, server.best, unseen)
-
-
-def answer(method: "SSCA", server: Server) -> Answer:
-    """The best point that was measured; the last one where none was."""
-    known = jnp.isfinite(server.best.violation)
-    w, nu = choose(known, (server.best.w, server.best.nu), (server.w, server.nu))
-    own, pooled = method.made.multipliers(nu)
-    return Answer(w, own, pooled, jnp.asarray(0.0))

@@ -7,39 +7,37 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import tomllib
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 
-from fedpact.deploy.flower import WAIT
-from fedpact.deploy.flower_kit import REGISTERED, write_kit
-from fedpact.deploy.here import free_port, terminated_like_interrupted
+from fedpact.deploy.engine import DEFAULT_WAIT
+from fedpact.deploy.flower.kit import REGISTERED, write_kit
+from fedpact.deploy.this_machine import free_port, sigterm_as_interrupt
 
-STARTING = 120.0  # seconds that the server may take to listen
-ENDING = 10.0  # seconds between asking a process to end and ending it
+START_SECONDS = 120.0  # that the server may take to listen
+STOP_SECONDS = 10.0  # between SIGTERM and SIGKILL
 
 
-class Loopback:
-    """A kit whose server and sites run on this machine until the `with` block is left, however it is left.
+class LocalFederation:
+    """The server and sites of a kit as running processes; a context manager that stops them all when it is left.
 
     Each is started by its own `start.sh` in a process group of its own, and its output is in its folder's `log.txt`.
 
     Args:
-        kit: what `write_kit(..., server="127.0.0.1", port=free_port())` wrote.
-        environment: variables for all processes, beside those of this one.
+        - kit: the folder that `write_kit(..., server="127.0.0.1", port=free_port())` wrote.
+        - environment: variables for all processes, added to those of this one (default: None).
     """
 
-    def __init__(self, kit: str | os.PathLike[str], environment: dict[str, str] | None = None):
-        self.kit = pathlib.Path(kit).resolve()
+    def __init__(self, kit: pathlib.Path, environment: dict[str, str] | None = None):
+        self.kit = kit.resolve()
         self.parties = sorted(path.parent.name for path in self.kit.glob("*/node.key"))
-        commands = os.path.dirname(sys.executable)  # Flower starts its own commands by name
-        path = os.pathsep.join([commands, os.environ.get("PATH", os.defpath)])
+        scripts = os.path.dirname(sys.executable)  # Flower starts its own commands by name
+        path = os.pathsep.join([scripts, os.environ.get("PATH", os.defpath)])
         self.environment = {**os.environ, "PATH": path, **(environment or {})}
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
-    def __enter__(self) -> "Loopback":
+    def __enter__(self) -> "LocalFederation":
         try:
             self.start("server")
             self._wait_for_server()
@@ -52,9 +50,7 @@ class Loopback:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def start(self, name: str) -> None:
@@ -70,47 +66,41 @@ class Loopback:
                 start_new_session=True,
             )
 
-    def restart(self, party: str, limit: float = STARTING) -> None:
-        """Start a site that was killed, until the server takes its node: it refuses it while it thinks it online, a minute."""
-        log, deadline = self.kit / party / "log.txt", time.monotonic() + limit
-        while time.monotonic() < deadline:
-            before = log.stat().st_size
-            self.start(party)
-            while self.running[party].poll() is None:
-                if b"SuperNode ID:" in log.read_bytes()[before:]:
-                    return
-                time.sleep(0.1)
-            self.stop(party)
-        raise RuntimeError(f"the site of {party} did not start within {limit:g} s: {log} says why")
-
     def stop(self, name: str, how: signal.Signals = signal.SIGTERM) -> None:
-        """End the server or a site and all that it has started."""
+        """Stop the server or a site and all processes that it has started, by signal `how` and after 10 s by SIGKILL."""
         process = self.running.pop(name)
-        started = _descendants(process.pid)  # the superlink puts its executor into a group of its own
+        descendants = _descendants(process.pid)  # the superlink puts its executor into a group of its own
         _signal([-process.pid], how)
-        deadline = time.monotonic() + ENDING
-        while time.monotonic() < deadline and (process.poll() is None or _there(started)):
+        deadline = time.monotonic() + STOP_SECONDS
+        while time.monotonic() < deadline and (process.poll() is None or _alive(descendants)):
             time.sleep(0.05)
-        _signal([-process.pid, *_there(started)], signal.SIGKILL)
+        _signal([-process.pid, *_alive(descendants)], signal.SIGKILL)
         process.wait()
 
     def run(self, *, resume: bool = False, wait: float | None = None, limit: float | None = None) -> str:
-        """`run.sh`: one run to its end. Returns what it printed; raises RuntimeError with that if the run failed.
+        """Run the pact once, by the kit's `run.sh`.
 
         Args:
-            resume: go on with the last run.
-            wait: seconds that the server waits for the parties' answers to a message; the kit's own if None.
-            limit: seconds for the whole run; None for no limit.
+            - resume: whether to resume the last run (default: False).
+            - wait: seconds that the server waits for the parties' replies to a message (default: None, as set in the kit).
+            - limit: seconds for the whole run (default: None, no limit).
+
+        Returns:
+            The output of `run.sh`.
+
+        Raises:
+            RuntimeError: the run failed; the message has the output.
+            subprocess.TimeoutExpired: the run took longer than `limit`.
         """
         environment = {} if wait is None else {"FEDPACT_WAIT": repr(float(wait))}
         return self._script("server", "run.sh", *(["--resume"] if resume else []), environment=environment, limit=limit)
 
     def close(self) -> None:
-        for name in sorted(self.running, key=lambda name: name == "server"):  # the sites say goodbye to it
+        for name in sorted(self.running, key=lambda name: name == "server"):  # sites first: they sign off at the server
             self.stop(name)
 
     def _wait_for_server(self) -> None:
-        deadline = time.monotonic() + STARTING
+        deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             if self.running["server"].poll() is not None:
                 break
@@ -140,38 +130,37 @@ class Loopback:
             start_new_session=True,
         )
         try:
-            said = process.communicate(timeout=limit)[0].decode(errors="replace")
+            output = process.communicate(timeout=limit)[0].decode(errors="replace")
         finally:
             _signal([-process.pid], signal.SIGKILL)
             process.wait()
         if process.returncode:
-            raise RuntimeError(f"{name}/{script} failed:\n{said}")
-        return said
+            raise RuntimeError(f"{name}/{script} failed:\n{output}")
+        return output
 
 
-def try_here(
-    pact: str | os.PathLike[str],
-    parties: Sequence[str],
-    out: str | os.PathLike[str] | None = None,
-    *,
-    wait: float = WAIT,
-    resume: bool = False,
-) -> pathlib.Path:
-    """Write a kit for this machine, start its server and sites, run the pact, stop everything; returns the folder of the result.
+def try_here(pact: pathlib.Path, parties: Sequence[str], out: pathlib.Path, *, wait: float = DEFAULT_WAIT) -> str:
+    """Write a kit, start its server and sites as processes of this machine, run the pact once, and stop everything.
+
+    Everything is stopped also when the run fails, or Ctrl-C or SIGTERM ends this process.
 
     Args:
-        pact: the pact file.
-        parties: the parties' names.
-        out: where the kit is written, or was written by an earlier try that is to be resumed; a temporary folder if None.
-        wait: seconds that the server waits for all parties' answers to one message.
-        resume: go on with the last run in `out`.
+        - pact: the pact file; every party's `load` runs on this machine.
+        - parties: names of the parties.
+        - out: the folder for the kit, state, logs and the result; must be empty or not exist yet.
+        - wait: seconds that the server waits for all parties' replies to one message (default: 600).
+
+    Returns:
+        A sentence with the folder of the result.
+
+    Raises:
+        RuntimeError: the run did not finish; the message has the output of `run.sh`.
+        FileNotFoundError, FileExistsError, ValueError, ModuleNotFoundError: as `write_kit`.
     """
-    kit = pathlib.Path(out or tempfile.mkdtemp(prefix="fedpact-flower-"))
-    if not resume:
-        write_kit(pact, parties, kit, server="127.0.0.1", port=free_port(), wait=wait)
-    with terminated_like_interrupted(), Loopback(kit) as here:
-        here.run(resume=resume, wait=wait)
-    return kit / "server" / "state"
+    write_kit(pact, parties, out, server="127.0.0.1", port=free_port(), wait=wait)
+    with sigterm_as_interrupt(), LocalFederation(out) as federation:
+        federation.run()
+    return f"The result is in {out / 'server' / 'state'}"
 
 
 def _address(kit: pathlib.Path) -> tuple[str, int]:
@@ -180,23 +169,23 @@ def _address(kit: pathlib.Path) -> tuple[str, int]:
     return host, int(port)
 
 
-def _processes() -> dict[int, int]:
-    """All processes of this machine that have not ended, and the parent of each."""
+def _parents() -> dict[int, int]:
+    """The parent of every process of this machine that has not ended, by process id."""
     table = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True).stdout
     rows = [line.split() for line in table.splitlines()]
     return {int(pid): int(parent) for pid, parent, state, *_ in rows if not state.startswith("Z")}
 
 
 def _descendants(process: int) -> set[int]:
-    parents, found, new = _processes(), set(), {process}
-    while new:
-        new = {child for child, parent in parents.items() if parent in new}
-        found |= new
-    return found
+    parents, descendants, generation = _parents(), set(), {process}
+    while generation:
+        generation = {child for child, parent in parents.items() if parent in generation}
+        descendants |= generation
+    return descendants
 
 
-def _there(processes: set[int]) -> set[int]:
-    return processes & _processes().keys()
+def _alive(processes: set[int]) -> set[int]:
+    return processes & _parents().keys()
 
 
 def _signal(processes: Iterable[int], how: signal.Signals) -> None:

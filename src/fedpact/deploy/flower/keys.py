@@ -1,14 +1,14 @@
-"""The keys of a Flower kit: a certificate authority for one kit, the server's certificate, and a key pair for each node."""
+"""Keys of a Flower kit: its certificate authority, the server's certificate, and a key pair for each node."""
 
 import datetime
 import ipaddress
 from typing import Any
 
-DAYS = 825  # that the certificates are valid
+VALID_DAYS = 825  # validity of the certificates
 
 
-def node_key() -> tuple[bytes, bytes]:
-    """A node's private and public key, as `ssh-keygen -t ecdsa -b 384` writes them."""
+def node_key_pair() -> tuple[bytes, bytes]:
+    """A new private and public key for a node, in the format of `ssh-keygen -t ecdsa -b 384`."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -20,8 +20,8 @@ def node_key() -> tuple[bytes, bytes]:
     return private, public + b"\n"
 
 
-class Authority:
-    """A certificate authority for one kit; its key lives as long as this object."""
+class CertificateAuthority:
+    """A certificate authority for one kit; its key is in memory only, as long as this object."""
 
     def __init__(self) -> None:
         from cryptography import x509
@@ -37,8 +37,8 @@ class Authority:
             (self._usage(signs_certificates=True), True),
         )
 
-    def server(self, host: str) -> tuple[bytes, bytes]:
-        """The server's private key and certificate: for `host`, and for itself on its own machine."""
+    def sign_server(self, host: str) -> tuple[bytes, bytes]:
+        """A private key and certificate for the server, valid for `host`, localhost and 127.0.0.1; both in PEM."""
         from cryptography import x509
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -85,15 +85,15 @@ class Authority:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
 
-        begin = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)  # clocks differ
+        start = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)  # clocks differ
         builder = (
             x509.CertificateBuilder()
             .subject_name(subject)
             .issuer_name(self.name)
             .public_key(public_key)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(begin)
-            .not_valid_after(begin + datetime.timedelta(days=DAYS))
+            .not_valid_before(start)
+            .not_valid_after(start + datetime.timedelta(days=VALID_DAYS))
         )
         for extension, critical in extensions:
             builder = builder.add_extension(extension, critical)

@@ -4,15 +4,26 @@ import pathlib
 from collections.abc import Sequence
 
 
-def text(
+def readme_text(
     pact: pathlib.Path,
     parties: Sequence[str],
     address: str,
     storage: pathlib.Path,
-    timeout: float,
+    wait: float,
     lost_after: float,
     retry: float,
 ) -> str:
+    """The README in Markdown.
+
+    Args:
+        - pact: the pact file.
+        - parties: names of the parties.
+        - address: the server's `host:port`.
+        - storage: the folder of the server's jobs.
+        - wait: seconds that a party has for one reply.
+        - lost_after: seconds without a heartbeat after which a site is lost.
+        - retry: seconds that FLARE keeps a timer per reply.
+    """
     starts = "\n".join(f"   `{party}/startup/start.sh`" for party in parties)
     return f"""# {pact.name} on NVIDIA FLARE: {", ".join(parties)}
 
@@ -27,14 +38,14 @@ def text(
    `nvflare job submit -j admin/jobs/run --startup-kit admin`
 
 The last prints the run's id. `nvflare job wait ID --startup-kit admin` waits for its end; `nvflare job download ID
---startup-kit admin` fetches what came of it: `workspace/fedpact.json` says it in words, `workspace/fedpact/{pact.stem}`
-holds the result. Server and sites keep running, for further runs, and start again by themselves when their process dies;
+--startup-kit admin` fetches the results: `workspace/fedpact.json` says how the run ended, `workspace/fedpact/{pact.stem}`
+holds its result. Server and sites keep running, for further runs, and restart by themselves when their process dies;
 `server/startup/stop_fl.sh` and the like stop them.
 
-## To go on after a fault
-Start the party or the server that was lost again with its command above. Then the admin:
+## To resume after a fault
+Restart the party or the server that was lost with its command above. Then the admin:
 `nvflare job submit -j admin/jobs/resume --startup-kit admin`
-Every party and the server go on from what they saved on their own disks.
+Every party and the server resume from what they saved on their own disks.
 
 ## Where everything is
 Each kit belongs to one owner. Nobody else needs anything in it, and `startup` holds its private key.
@@ -45,7 +56,7 @@ Each kit belongs to one owner. Nobody else needs anything in it, and `startup` h
 | `local/{pact.name}` | this owner's copy of the pact. Read it: it is the program that runs on your rows |
 | `local/policy.toml` | a party's policy, if it is there |
 | `fedpact/{pact.stem}` | the state of a run, kept for resuming: a party's own, or the server's with the result |
-| `local/resources.json` | which classes a job may name: fedpact's two and FLARE's carrier, nothing else |
+| `local/resources.json` | which classes a job may name: fedpact's two and FLARE's two that call them, nothing else |
 | `local/authorization.json` | who may do what: nobody may send code, only a site's own people may stop it or look into it |
 | `local/comm_config.json`, `local/log_config.json` | settings that make FLARE fast: see below |
 
@@ -54,11 +65,11 @@ FLARE wants absolute paths: when the folder is moved, change both in `server/loc
 `provision` holds the certificate authority with its key. Whoever has it can make kits; keep it offline.
 
 ## Settings that matter
-They are made in these kits already; keep them when you change others.
+These kits have them already; keep them when you change others.
 - `streaming_retry_timeout` {retry:g} in `local/comm_config.json` (or `NVFLARE_STREAMING_RETRY_TIMEOUT={retry:g}` for every
   process): FLARE otherwise keeps a timer per reply for a minute.
 - The level WARNING in `local/log_config.json`: FLARE otherwise logs every call.
-- `np_download_chunk_size` 0 in the jobs: what travels goes inside the message.
-- `timeout` {timeout:g} in the jobs: the seconds that a party has for one answer.
-- `heart_beat_timeout` {lost_after:g} in `server/local/resources.json`: seconds without a sign of life after which a site is lost.
+- `np_download_chunk_size` 0 in the jobs: arrays are sent inside the message.
+- `wait` {wait:g} in the jobs: the seconds that a party has for one reply.
+- `heart_beat_timeout` {lost_after:g} in `server/local/resources.json`: seconds without a heartbeat after which a site is lost.
 """

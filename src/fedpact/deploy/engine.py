@@ -1,0 +1,147 @@
+"""Deployment engines: what carries the messages of a run between organisations, behind one interface.
+
+An engine is a package with two modules, imported only when they are used, so that neither engine has to be installed:
+
+| module | function |
+|---|---|
+| `kit` | `write_kit(pact, parties, out, *, server, port, wait)`, which returns the path of the kit's README |
+| `local_run` | `try_here(pact, parties, out, *, wait)`, which returns a summary of the run |
+"""
+
+import dataclasses
+import pathlib
+import re
+from collections.abc import Collection, Sequence
+from importlib import import_module
+
+DEFAULT_WAIT = 600.0  # seconds that the server waits for the parties' replies to one message
+
+
+@dataclasses.dataclass(frozen=True)
+class DeploymentEngine:
+    """An engine that `fedpact deploy` knows.
+
+    Args:
+        - name: its name on the command line.
+        - description: what it is and which runs it is good for, in one line.
+        - default_port: the server's TCP port.
+        - package: dotted name of the package with the modules `kit` and `local_run`.
+    """
+
+    name: str
+    description: str
+    default_port: int
+    package: str
+
+    def write_kit(
+        self,
+        pact: pathlib.Path,
+        parties: Sequence[str],
+        out: pathlib.Path,
+        *,
+        server: str = "localhost",
+        port: int | None = None,
+        wait: float = DEFAULT_WAIT,
+    ) -> pathlib.Path:
+        """Write what the server and every site need to run a pact: keys, certificates, settings and start scripts.
+
+        Args:
+            - pact: the pact file; every site gets a copy.
+            - parties: names of the parties.
+            - out: the folder to write; must be empty or not exist yet.
+            - server: host name or address under which the sites reach the server (default: localhost).
+            - port: the server's TCP port (default: `default_port`).
+            - wait: seconds that the server waits for the parties' replies to one message (default: 600).
+
+        Returns:
+            The path of the kit's README, which has the commands to start everything.
+
+        Raises:
+            FileNotFoundError: there is no pact file.
+            FileExistsError: `out` is not empty.
+            ValueError: another argument is invalid.
+            ImportError: the engine is not installed.
+        """
+        port = self.default_port if port is None else port
+        return import_module(f"{self.package}.kit").write_kit(pact, parties, out, server=server, port=port, wait=wait)
+
+    def try_here(
+        self, pact: pathlib.Path, parties: Sequence[str], out: pathlib.Path, *, wait: float = DEFAULT_WAIT
+    ) -> str:
+        """Run a pact once with server and sites as processes of this machine, and stop them, also on Ctrl-C or SIGTERM.
+
+        Args:
+            - pact: the pact file; every party's `load` runs on this machine.
+            - parties: names of the parties.
+            - out: the folder for kits, state, logs and the result; must be empty or not exist yet.
+            - wait: seconds that the server waits for the parties' replies to one message (default: 600).
+
+        Returns:
+            A summary of the run with the folder of its result.
+
+        Raises:
+            RuntimeError: the run did not finish.
+            FileNotFoundError, FileExistsError, ValueError, ImportError: as `write_kit`.
+        """
+        return import_module(f"{self.package}.local_run").try_here(pact, parties, out, wait=wait)
+
+
+ENGINES: dict[str, DeploymentEngine] = {
+    engine.name: engine
+    for engine in (
+        DeploymentEngine("flare", "NVIDIA FLARE, for many rounds", 8002, "fedpact.deploy.flare"),
+        DeploymentEngine("flower", "Flower, for few rounds", 9092, "fedpact.deploy.flower"),
+    )
+}
+
+
+def find_engine(name: str) -> DeploymentEngine:
+    """The engine of this name in `ENGINES`.
+
+    Raises:
+        ValueError: there is none; the message lists the known ones.
+    """
+    if name not in ENGINES:
+        raise ValueError(f"unknown engine {name!r}; known engines are {', '.join(ENGINES)}")
+    return ENGINES[name]
+
+
+def check_kit_arguments(
+    pact: pathlib.Path,
+    parties: Sequence[str],
+    out: pathlib.Path,
+    *,
+    port: int,
+    wait: float,
+    reserved: Collection[str],
+    party_pattern: str = r"[A-Za-z0-9_][A-Za-z0-9_-]*",
+) -> None:
+    """Check the arguments that `write_kit` has on every engine, before anything is written.
+
+    Args:
+        - pact, parties, out, port, wait: as in `DeploymentEngine.write_kit`.
+        - reserved: names of the kit's other folders, which no party may have.
+        - party_pattern: regular expression for the name of a party (default: letters, digits, `_`, and `-` but at the start).
+
+    Raises:
+        FileNotFoundError: there is no pact file.
+        FileExistsError: `out` is not empty.
+        ValueError: another argument is invalid.
+    """
+    if not pact.is_file():
+        raise FileNotFoundError(f"pact file {pact} does not exist")
+    if not parties or len(set(parties)) < len(parties):
+        raise ValueError(f"parties={list(parties)!r}: name at least one party, and each only once")
+    for party in parties:
+        if not re.fullmatch(party_pattern, party):
+            raise ValueError(
+                f"party {party!r}: a name has letters, digits, '-' and '_' only, and does not start with '-'"
+            )
+        if party in reserved:
+            raise ValueError(f"party {party!r}: this name is reserved for a folder of the kit")
+    if not 0 < port < 65536:
+        raise ValueError(f"port={port}: must be between 1 and 65535")
+    if not wait > 0:
+        raise ValueError(f"wait={wait}: must be > 0; it is in seconds, for the parties' replies to one message")
+    if out.exists() and any(out.iterdir()):
+        raise FileExistsError(f"{out} is not empty: existing keys and state are not overwritten; choose another folder")

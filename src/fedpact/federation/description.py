@@ -1,0 +1,59 @@
+"""What a holder tells about its table before the first round of a deployed run; no value of any row."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedpact.federation.table import Table
+
+LARGEST = 1 << 40  # bytes of a table that somebody may describe
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """A table without its values. With the descriptions of all, every site can trace the same method on the same shapes.
+
+    - `columns`: by name, the dtype and the shape of one entry, of those that are read.
+    - `counts`: for each mean, over how many of these rows it is taken.
+    - `labels`: at an active holder of columns, the columns that are no features.
+    - `ids`: a digest of the column that names the rows.
+    """
+
+    rows: int
+    columns: Mapping[str, tuple[str, tuple[int, ...]]]
+    counts: tuple[int, ...] = ()
+    labels: tuple[str, ...] = ()
+    ids: str = ""
+
+    @classmethod
+    def of(cls, table: Table, names: Sequence[str], **more: Any) -> "Description":
+        columns = {name: (str(table[name].dtype), tuple(table[name].shape[1:])) for name in names}
+        return cls(table.rows, columns, **more)
+
+    def as_words(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def read(cls, words: Any) -> "Description":
+        """From what came in a message; raises ValueError where it is none."""
+        try:
+            columns = {str(n): (str(np.dtype(d)), tuple(map(int, shape))) for n, (d, shape) in words["columns"].items()}
+            counts, labels = tuple(map(int, words["counts"])), tuple(map(str, words["labels"]))
+            description = cls(int(words["rows"]), columns, counts, labels, str(words["ids"]))
+            sizes = [np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in columns.values()]
+            rows = description.rows
+            if rows < 0 or not all(0 <= count <= rows for count in counts) or min(sizes, default=0) < 0:
+                raise ValueError("numbers of rows that cannot be")
+            if rows * sum(sizes) > LARGEST:
+                raise ValueError(f"more than {LARGEST} bytes")
+            return description
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+            raise ValueError(f"that is no description of a table: {error!r}") from None
+
+    def zeros(self, rows: int | None = None) -> Table:
+        """A table of this kind, filled with zeros (default: of as many rows)."""
+        count = self.rows if rows is None else rows
+        return Table({name: np.zeros((count, *shape), dtype) for name, (dtype, shape) in self.columns.items()})

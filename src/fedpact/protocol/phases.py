@@ -1,0 +1,201 @@
+"""A round in phases: the server asks, every party steps, the server hears.
+
+A phase is three pure functions. `ask` and `hear` run at the server and read the server's own data and state, `step` runs at
+a party and reads the party's own data, its state and the message. No function holds a network, so the same phases run fused
+into one program, one function at a time on the host, and across organisations.
+
+    message          = ask(own, carry)                at the server
+    state, reply     = step(own, state, message)      at every party that is asked
+    carry            = hear(own, carry, reply)        at the server, with the combined reply
+
+`carry` is the server's state on its way through the phases; each `hear` gives what the next phase begins with.
+"""
+
+import dataclasses
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.core import Tracer
+
+from fedpact.federation.blocks import Block
+from fedpact.problem.oracle import Oracle
+from fedpact.problem.regularizers import FlatRegularizer
+from fedpact.protocol.messages import Reply, size_in_bytes
+
+PartyStates = Any  # states of all parties: stacked in one process, a version number where they stay with their parties
+Role = Literal["active", "passive"]  # of a holder of columns: with labels and groups, or without
+Step = Callable[[Any, Any, Any], tuple[Any, Reply]]  # (own data, own state, message) -> (own state, reply)
+Functions = Callable[[Any, Any, Any, jax.Array], jax.Array]  # (own data, own state, message, w) -> a vector of numbers
+
+
+class ServerData(eqx.Module):
+    """What the server has of its own.
+
+    - `functions`: the problem's functions on the server's own rows (over columns: on labels and groups).
+    - `regularizer`: h.
+    - `active`: for each party, whether it is active; empty where rows are split.
+    """
+
+    functions: Oracle
+    regularizer: FlatRegularizer
+    parties: int = eqx.field(static=True)
+    active: tuple[bool, ...] = eqx.field(static=True, default=())
+
+    def count(self, among: Role | None = None) -> int:
+        """How many parties there are, of this role."""
+        return self.parties if among is None else sum(active == (among == "active") for active in self.active)
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """One exchange.
+
+    - `ask`, `step`, `hear`: see above.
+    - `among`: only parties of this role are asked, and the message reaches nobody else (default: all parties).
+    - `optional`: a party may miss it; it then keeps its state and has no part in sums and maxima (default: no).
+    - `patient`: parties may work on until those asked at the same time have replied (default: no).
+    - `only_if`: carry -> whether the exchange takes place; `carry` stays as it is where not (default: it always does).
+    """
+
+    ask: Callable[[ServerData, Any], Any]
+    step: Step
+    hear: Callable[[ServerData, Any, Reply], Any]
+    among: Role | None = None
+    optional: bool = False
+    patient: bool = False
+    only_if: Callable[[Any], jax.Array] | None = None
+
+
+Phases = Sequence[Phase | tuple[Phase, ...]]  # one after the other; those of an inner tuple are asked at the same time
+
+
+class Ask(NamedTuple):
+    """What an engine is given for one group of parties: a step, and the message for it."""
+
+    step: Step
+    message: Any
+    among: Role | None = None
+    optional: bool = False
+    patient: bool = False
+
+
+class Network(Protocol):
+    """The parties of one run, as an engine reaches them. That is an engine's whole interface to methods."""
+
+    def exchange(self, asks: Sequence[Ask], states: PartyStates) -> tuple[list[Reply], PartyStates]:
+        """Ask groups of parties at the same time: each party runs its step; replies are combined by group.
+
+        - `asks`: one for each group; no party is in two of them.
+        - `states`: of all parties, as the last exchange returned them; None before the first.
+
+        Returns the combined replies in the order of `asks`, and the new states.
+        """
+        ...
+
+
+class Traffic(eqx.Module):
+    """What exchanges have cost: how many there were, and bytes over all parties."""
+
+    exchanges: Any = 0
+    bytes_up: Any = 0
+    bytes_down: Any = 0
+
+    def __add__(self, other: "Traffic") -> "Traffic":
+        return jax.tree.map(operator.add, self, other)
+
+
+def play(
+    phases: Phases, own: ServerData, network: Network, carry: Any, states: PartyStates, optional_traffic: bool = True
+) -> tuple[Any, PartyStates, Traffic]:
+    """Run phases one after the other.
+
+    - `optional_traffic`: whether phases with `only_if` are counted (default: yes).
+
+    Returns the last `carry`, the parties' states and the traffic. In a traced program, a phase with `only_if` is a branch.
+    """
+    traffic = Traffic()
+    for entry in phases:
+        group = entry if isinstance(entry, tuple) else (entry,)
+
+        def exchanged(carry: Any, states: PartyStates, group: tuple[Phase, ...] = group) -> tuple[Any, Any, Traffic]:
+            asks = [Ask(p.step, p.ask(own, carry), p.among, p.optional, p.patient) for p in group]
+            replies, states = network.exchange(asks, states)
+            cost = Traffic()
+            for phase, ask, reply in zip(group, asks, replies, strict=True):
+                carry = phase.hear(own, carry, reply)
+                cost = cost + traffic_of(ask, reply, own)
+            return carry, states, cost
+
+        only_if = group[0].only_if
+        if only_if is None:
+            carry, states, cost = exchanged(carry, states)
+        else:
+            carry, states, cost = _branch(only_if(carry), exchanged, carry, states)
+            cost = cost if optional_traffic else Traffic()
+        traffic = traffic + cost
+    return carry, states, traffic
+
+
+def _branch(
+    chosen: Any, exchanged: Callable[[Any, PartyStates], tuple[Any, Any, Traffic]], carry: Any, states: PartyStates
+) -> tuple[Any, PartyStates, Traffic]:
+    if not isinstance(chosen, Tracer):
+        return exchanged(carry, states) if chosen else (carry, states, Traffic())
+    nothing = jax.tree.map(lambda x: jnp.asarray(x, jnp.int64), Traffic())
+
+    def taken(carry: Any, states: PartyStates) -> tuple[Any, Any, Traffic]:
+        carry, states, cost = exchanged(carry, states)
+        return carry, states, nothing + cost
+
+    return lax.cond(chosen, taken, lambda carry, states: (carry, states, nothing), carry, states)
+
+
+def traffic_of(ask: Ask, reply: Reply, own: ServerData) -> Traffic:
+    """Of one exchange: per party what is broadcast and what comes back, times the parties asked."""
+    asked = own.count(ask.among)
+    up = size_in_bytes((reply.sum, reply.max)) * asked + size_in_bytes(reply.per_party)
+    return Traffic(1, up, size_in_bytes(ask.message) * asked)
+
+
+class GradientRequest(NamedTuple):
+    """The message of a `GradientStep`: where to evaluate, and what else the functions need to know."""
+
+    context: Any
+    parameters: jax.Array
+
+
+class Gradients(NamedTuple):
+    """The reply of a `GradientStep`: a vector of values, and the gradient of each of them, line by line."""
+
+    values: jax.Array
+    gradients: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class GradientStep:
+    """A party's step: a vector of functions at w, and the gradient of each; the server gets the sums over parties.
+
+    An engine that has all parties in one process may differentiate the sum instead of adding
+    gradients, which for a network of many parameters takes a fraction of the time.
+
+    - `functions`: (own data, own state, context, w) -> vector.
+    """
+
+    functions: Functions
+
+    def __call__(self, own: Oracle | Block, state: Any, message: GradientRequest) -> tuple[Any, Reply]:
+        context, w = message
+        return state, Reply(sum=values_and_gradients(lambda w: self.functions(own, state, context, w), w))
+
+
+def values_and_gradients(functions: Callable[[jax.Array], jax.Array], w: jax.Array) -> Gradients:
+    """A vector of functions at w, and the gradient of each of them, line by line."""
+    values, pull = jax.vjp(functions, w)
+    if values.size == 1:  # an axis over lines, even of one, keeps XLA from writing the gradient in w's own order
+        return Gradients(values, pull(jnp.ones_like(values))[0][None])
+    return Gradients(values, jax.vmap(lambda e: pull(e)[0])(jnp.eye(values.size, dtype=values.dtype)))

@@ -1,0 +1,244 @@
+"""Parties who hold rows, whether they share one model or have one each: tables become arrays, parties become buckets."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal, Self
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from fedpact.federation.binding import check_server_rows, server_oracle, starting_point
+from fedpact.federation.buckets import buckets, stacked
+from fedpact.federation.description import Description
+from fedpact.federation.function_checks import check_row_wise, guarded, guarded_server, not_finite
+from fedpact.federation.rows import Parties, checked_seed, split_rows, title
+from fedpact.federation.setting import Setting
+from fedpact.federation.table import Table, as_table
+from fedpact.federation.table_checks import Holder, check_columns, check_labels, columns_read, mean_weights, selected
+from fedpact.problem.oracle import Compiled, Oracle, Shape, compile_problem
+from fedpact.problem.personal import Own, kinds, together
+from fedpact.problem.split import SplitModel
+from fedpact.problem.statement import Problem
+from fedpact.protocol.phases import ServerData
+from fedpact.settings.base import Agreement, Bound
+
+DISCLOSED = 512  # parties times constraints up to which their curves are recorded without being asked
+
+
+class RowTables(Bound):
+    """A problem over rows: one stack of oracles per bucket."""
+
+    whole_table_function: str | None = eqx.field(static=True, default=None)
+    ridge: float | None = eqx.field(static=True, default=0.0)
+
+    split: ClassVar[Literal["rows", "personal"]]
+
+    @classmethod
+    def own_sets(cls, problem: Problem, names: Sequence[str], params: Any) -> list[Own] | None:
+        """What each party keeps to itself beside its rows (default: nothing)."""
+        del problem, names, params
+        return None
+
+    @classmethod
+    def own_set(cls, problem: Problem, name: str, names: Sequence[str], params: Any) -> Own | None:
+        """The same for one party; nobody else's set is looked at."""
+        del problem, name, names, params
+        return None
+
+    @classmethod
+    def any_set(cls, problem: Problem, params: Any) -> Own | None:
+        """In place of sets that are not known here."""
+        del problem, params
+        return None
+
+    @property
+    def setting(self) -> Setting:
+        return Setting(
+            size=self.shape.size,
+            parties=len(self.names),
+            split=self.split,
+            programs=(self.compiled.party, self.compiled.server),
+            rows=dict(zip(self.names, self.rows, strict=True)),
+            constraints=tuple((c.name, scope) for c, scope, _ in self.compiled.rows),
+            whole_table_function=self.whole_table_function,
+            nonsmooth=self.server_data.regularizer.kinks != "none",
+            ridge=self.ridge,
+        )
+
+    @property
+    def discloses(self) -> bool:
+        return self.stacks[0].discloses
+
+    def not_finite(self) -> str | None:
+        return not_finite(self.stacks, self.server_data.functions, self.order, self.names, self.start)
+
+    @classmethod
+    def bind(cls, problem: Problem, parties: Any, server: Any, *, start: Any, seed: int, disclose: bool | None) -> Self:
+        parties = parties if isinstance(parties, Parties) else split_rows(parties)
+        if isinstance(problem.model, SplitModel):
+            raise ValueError(
+                "the model is split over holders of columns, but the parties hold rows; see fp.split_columns"
+            )
+        server_table = None if server is None else as_table(server)
+        if server_table is not None and not server_table.rows:
+            raise ValueError("the server's table holds no rows; give it some, or leave server= out")
+        params = starting_point(problem, parties, start, checked_seed(seed))
+        compiled = compile_problem(problem, Shape.of(params), len(parties))
+        check_server_rows(problem, server_table)
+        holders = [Holder.of(name, parties[name]) for name in parties]
+        columns, whole_table_function = columns_read(compiled.party, holders[0])
+        check_columns(columns, holders)
+        check_labels(problem, holders, params, ("party", "pooled"))
+        weights = mean_weights(compiled, holders)
+        if disclose is None:
+            disclose = len(parties) * max(1, len(compiled.party.constraints)) <= DISCLOSED
+        order = buckets([h.table.rows for h in holders], exact=whole_table_function is not None)
+        own_sets = cls.own_sets(problem, parties.names, params)
+        order = kinds(order, own_sets) if own_sets else order
+        w: Any = compiled.party.shape.ravel(params)
+        check_row_wise(compiled.party, parties, order, columns, w)
+        stacks = tuple(
+            _with_sets(
+                stacked(
+                    compiled.party, [holders[i].table for i in bucket], [weights[i] for i in bucket], columns, bucket, disclose
+                ),
+                own_sets and [own_sets[i] for i in bucket],
+            )
+            for bucket in order
+        )  # fmt: skip
+        at_server = server_oracle(problem, compiled.server, server_table, params, columns, holders[0])
+        stacks = guarded(stacks, [[holders[i].title for i in bucket] for bucket in order], w)
+        at_server = guarded_server(at_server, w)
+        compiled = dataclasses.replace(compiled, party=stacks[0].program, server=at_server.program)
+        own = ServerData(at_server, problem.regularizer.flat(params), len(parties))
+        bound = cls(
+            stacks,
+            own,
+            w,
+            order,
+            parties.names,
+            parties.sizes,
+            compiled,
+            whole_table_function,
+            problem.regularizer.even,
+        )
+        return jax.device_put(bound)
+
+    # deployed
+
+    @classmethod
+    def describe(cls, agreement: Agreement, name: str, table: Table) -> tuple[Description, list[str]]:
+        compiled, columns, _ = _checked_at_party(agreement, name, table)
+        holder, means = Holder.of(name, table), [atom for atom, _ in compiled.party.over_rows]
+        counts = tuple(int(selected(atom, holder).sum()) for atom in means)
+        return Description.of(table, columns, counts=counts), [str(atom) for atom in means]
+
+    @classmethod
+    def bind_at_party(
+        cls,
+        agreement: Agreement,
+        descriptions: Sequence[Description],
+        server: Description | None,
+        name: str,
+        table: Table,
+    ) -> tuple[Self, Oracle]:
+        bound = cls._bind_described(agreement, descriptions, server)
+        compiled, columns, params = _checked_at_party(agreement, name, table)
+        holder, index = Holder.of(name, table), agreement.names.index(name)
+        totals = tuple(np.sum([each.counts for each in descriptions], axis=0).astype(int).tolist())
+        weights = mean_weights(compiled, [holder], totals)
+        stack = stacked(compiled.party, [table], weights, columns, (index,), agreement.disclose)
+        own_set = cls.own_set(agreement.problem, name, agreement.names, params)
+        stack = _with_sets(stack, own_set and [own_set])
+        w: Any = Shape.of(params).ravel(params)
+        (stack,) = guarded((stack,), [[holder.title]], w)
+        return bound, jax.device_put(jax.tree.map(lambda leaf: leaf[0], stack))
+
+    @classmethod
+    def bind_at_server(
+        cls,
+        agreement: Agreement,
+        descriptions: Sequence[Description],
+        server: Table | None,
+        load: Callable[[str], Table],
+    ) -> tuple[Self, Description | None]:
+        del load
+        bound = cls._bind_described(agreement, descriptions, server)
+        read = tuple(bound.server_data.functions.rows)
+        return bound, None if server is None else Description.of(server, read)
+
+    @classmethod
+    def _bind_described(
+        cls, agreement: Agreement, descriptions: Sequence[Description], server: Table | Description | None
+    ) -> Self:
+        """The problem over tables of zeros in place of the parties', and of the server's where that is described."""
+        problem, names = agreement.problem, agreement.names
+        _check_agreeing(names, descriptions)
+        first = descriptions[0].zeros(1)
+        params = starting_point(problem, Parties({names[0]: first}), agreement.start, agreement.seed)
+        compiled = compile_problem(problem, Shape.of(params), len(names))
+        holder = Holder.of(names[0], first)
+        columns, whole_table_function = columns_read(compiled.party, holder)
+        means = len(compiled.party.over_rows)
+        for name, each in zip(names, descriptions, strict=True):
+            if len(each.counts) != means:
+                raise ValueError(f"{title(name)} describes {len(each.counts)} means, and the problem has {means}")
+        rows = 1 if whole_table_function is None else descriptions[0].rows
+        everyone = tuple(range(len(names)))
+        tables, weights = [descriptions[0].zeros(rows)] * len(names), [np.zeros((means, rows))] * len(names)
+        stack = stacked(compiled.party, tables, weights, columns, everyone, agreement.disclose)
+        any_set = cls.any_set(problem, params)
+        stack = _with_sets(stack, any_set and [any_set] * len(names))
+        if isinstance(server, Description):
+            at_server = _zero_server(compiled, server)
+        else:
+            at_server = server_oracle(problem, compiled.server, server, params, columns, holder)
+        w: Any = compiled.party.shape.ravel(params)
+        own = ServerData(at_server, problem.regularizer.flat(params), len(names))
+        sizes = tuple(each.rows for each in descriptions)
+        bound = cls(
+            (stack,), own, w, (everyone,), names, sizes, compiled, whole_table_function, problem.regularizer.even
+        )
+        return jax.device_put(bound)
+
+
+def _with_sets(stack: Oracle, own_sets: Sequence[Own] | None) -> Oracle:
+    return stack if not own_sets else dataclasses.replace(stack, personal=together(own_sets))
+
+
+def _checked_at_party(agreement: Agreement, name: str, table: Table) -> tuple[Compiled, tuple[str, ...], Any]:
+    """A party's part of a problem, checked on its own rows: programs, columns that are read, first parameters."""
+    problem, holder = agreement.problem, Holder.of(name, table)
+    params = starting_point(problem, Parties({name: table}), agreement.start, agreement.seed)
+    compiled = compile_problem(problem, Shape.of(params), len(agreement.names))
+    columns, _ = columns_read(compiled.party, holder)
+    check_columns(columns, [holder])
+    check_labels(problem, [holder], params, ("party", "pooled"))
+    return compiled, columns, params
+
+
+def _check_agreeing(names: tuple[str, ...], descriptions: Sequence[Description]) -> None:
+    """All parties have the columns that are read, of one kind and width."""
+    for name, each in zip(names, descriptions, strict=True):
+        for column in sorted(each.columns.keys() | descriptions[0].columns.keys()):
+            here, at_first = each.columns.get(column), descriptions[0].columns.get(column)
+            if here is None or at_first is None:
+                raise ValueError(
+                    f"column {column!r} is read at {title(names[0] if here is None else name)}, but not at "
+                    f"{title(name if here is None else names[0])}"
+                )
+            numbers = [np.dtype(dtype).kind in "biuf" for dtype, _ in (here, at_first)]
+            if here[1] != at_first[1] or numbers[0] != numbers[1]:
+                raise ValueError(
+                    f"column {column!r} has {here[0]}{list(here[1])} a row at {title(name)} and "
+                    f"{at_first[0]}{list(at_first[1])} at {title(names[0])}; all parties need the same"
+                )
+
+
+def _zero_server(compiled: Compiled, description: Description) -> Oracle:
+    rows: Any = dict(description.zeros().items())
+    index: Any = np.asarray(-1)
+    count: Any = np.asarray(description.rows)
+    weights: Any = np.zeros((len(compiled.server.over_rows), max(description.rows, 1)))
+    return Oracle(rows, weights, index, count, compiled.server)
