@@ -16,11 +16,11 @@ import numpy as np
 import fedpact as fp
 from fedpact.algorithms.parts.batches import folded_key
 from fedpact.engines.local import LocalNetwork
-from fedpact.federation.binding import Bound, bind
 from fedpact.problem.oracle import derivatives
 from fedpact.protocol.algorithm import Goal
 from fedpact.protocol.sampling import draw
 from fedpact.run import drivers
+from fedpact.settings import bind
 
 LIMIT, TAU, PENALTY = 0.13, 0.1, 1e5
 RHO, GAMMA = fp.Decay(0.9, 0.3), fp.Decay(0.9, 0.35)
@@ -89,11 +89,11 @@ class _Cell:
         problem = fp.minimize(fp.value(fp.squared_norm), subject_to=[cost <= LIMIT])
         method = fp.SSCA(batch, rho=RHO, gamma=GAMMA, tau=TAU, penalty=PENALTY, measure=None)
         with jax.enable_x64(True):
-            self.bound: Bound = bind(problem, split)
-            self.method = method.prepared(self.bound.setting)
-            self.net = LocalNetwork.of(self.bound)
+            self.bound = bind(problem, split)
+            self.method = method.bind(self.bound.setting)
+            self.parties = LocalNetwork.of(self.bound), self.bound.server_data
             goal = Goal(jnp.asarray(0.0), jnp.asarray(0.0))
-            self.state = drivers.begin(self.method, self.net, self.bound.start, goal, 0)
+            self.state = drivers.begin(self.method, *self.parties, self.bound.start, goal, 0)
         start = [np.array(self.bound.shape.unravel(self.bound.start)[name]) for name in ("w1", "w2")]
         self.loop = Loop(torch, [split[name] for name in split], start, batch)
         self.rounds = ROUNDS[parties * batch]
@@ -101,14 +101,14 @@ class _Cell:
     def run(self, rounds: int) -> np.ndarray:
         """fedpact's parameters after so many rounds."""
         with jax.enable_x64(True):
-            server, *_ = drivers.chunk(self.method, self.net, *self.state, np.asarray(rounds))
+            server, *_ = drivers.chunk(self.method, *self.parties, *self.state, np.asarray(rounds))
             return np.asarray(server.w)
 
     def check(self) -> None:
         """On the rows that fedpact draws, both sides compute the same."""
         first, loop = self.drawn(1), self.loop
         with jax.enable_x64(True):
-            own = jax.tree.map(lambda leaf: leaf[0], self.bound.oracles[0])
+            own = jax.tree.map(lambda leaf: leaf[0], self.bound.stacks[0])
             sampled = own.sample(jnp.asarray(first[0]), own.count / self.batch)
             ours = np.asarray(derivatives(sampled, self.bound.start)[1].pooled[0])
         theirs = loop.flat(loop.gradient(0, loop.torch.as_tensor(first[0]))[1])

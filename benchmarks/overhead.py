@@ -10,10 +10,11 @@ import numpy as np
 
 import fedpact as fp
 from fedpact.engines.local import LocalNetwork
-from fedpact.federation.binding import bind
-from fedpact.protocol.algorithm import Algorithm, Answer, Goal, Info, Status
+from fedpact.protocol.algorithm import Answer, Begin, Goal, Info, OnePhase, Status
 from fedpact.protocol.messages import Reply
+from fedpact.protocol.phases import ServerData
 from fedpact.run import drivers
+from fedpact.settings import bind
 
 N, D, ROUNDS = 20, 20, 2048
 
@@ -22,33 +23,30 @@ class State(eqx.Module):
     w: jax.Array
 
 
-class Bare(Algorithm[State]):
+class Bare(OnePhase[State]):
     """Every party adds its index to the message; the server averages."""
+
+    def join(self, own: Any, state: None, message: Any) -> tuple[jax.Array, Reply]:
+        return message.parameters, Reply()
+
+    def start(self, own: ServerData, begin: Begin, reply: Reply) -> State:
+        return State(begin.w)
+
+    def ask(self, own: ServerData, server: State) -> jax.Array:
+        return server.w
 
     def step(self, own: Any, state: jax.Array, message: jax.Array) -> tuple[jax.Array, Reply]:
         return state + message, Reply(sum=message + own.index)
 
-    def init(self, net: Any, w: jax.Array, goal: Goal, key: jax.Array) -> tuple[State, Any]:
-        del goal, key
-        _, parties = net.exchange(lambda own, state, message: (message, Reply()), None, w)
-        return State(w), parties
-
-    def round(self, server: State, parties: Any, net: Any) -> tuple[State, Any, Info]:
-        reply, parties = net.exchange(self.step, parties, server.w)
-        w = reply.sum / net.parties
-        return State(w), parties, Info(w[0], w[1], w[2])
+    def hear(self, own: ServerData, server: State, reply: Reply) -> tuple[State, Info]:
+        w = reply.sum / own.parties
+        return State(w), Info(w[0], w[1], w[2])
 
     def status(self, server: State) -> jax.Array:
-        return jnp.asarray(int(Status.running))
+        return Status.running.as_array()
 
-    def answer(self, server: State, net: Any) -> Answer:
-        return Answer(server.w, jnp.zeros(0), jnp.zeros(0), jnp.zeros(()))
-
-    def multipliers(self, own: Any, state: Any, answer: Answer) -> jax.Array:
-        return jnp.zeros(0)
-
-    def aim(self, server: State, goal: Goal) -> State:
-        return server
+    def answer(self, own: ServerData, carry: State) -> Answer:
+        return Answer(carry.w, jnp.zeros(0), jnp.zeros(0), jnp.zeros(()))
 
 
 def measure() -> str:
@@ -56,23 +54,23 @@ def measure() -> str:
         table = fp.Table(x=np.zeros((N, D)), y=np.zeros(N, int))
         problem = fp.minimize(fp.mean(fp.logistic_loss(fp.linear())))
         bound = bind(problem, fp.split_rows(table, parties=N))
-        net, method = LocalNetwork.of(bound), Bare()
+        network, own, method = LocalNetwork.of(bound), bound.server_data, Bare()
         goal = Goal(jnp.asarray(0.0), jnp.asarray(0.0))
-        server, parties = drivers.begin(method, net, bound.start, goal, 0)
+        server, parties = drivers.begin(method, network, own, bound.start, goal, 0)
 
         def chunked() -> None:
             s, p = server, parties
             for _ in range(ROUNDS // drivers.CHUNK):
-                s, p, _, lines = drivers.chunk(method, net, s, p, jnp.asarray(drivers.CHUNK))
+                s, p, _, lines = drivers.chunk(method, network, own, s, p, jnp.asarray(drivers.CHUNK))
                 jax.device_get(lines)
 
         def fused() -> None:
-            jax.block_until_ready(drivers.fused(method, net, server, parties, jnp.asarray(ROUNDS)))
+            jax.block_until_ready(drivers.fused(method, network, own, server, parties, jnp.asarray(ROUNDS)))
 
         def stepwise() -> None:
             s, p = server, parties
             for _ in range(ROUNDS // 8):
-                s, p, line = drivers.step(method, net, s, p)
+                s, p, line = drivers.step(method, network, own, s, p)
                 jax.device_get(line)
 
         def per_round(run: Any, rounds: int) -> float:

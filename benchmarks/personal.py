@@ -10,10 +10,10 @@ from jax import lax
 
 import fedpact as fp
 from fedpact.engines.local import LocalNetwork
-from fedpact.federation.binding import bind
 from fedpact.problem.oracle import Oracle
 from fedpact.protocol.algorithm import Goal
 from fedpact.run import drivers
+from fedpact.settings import bind
 
 STEPS, SIZES, REPEATS = 20, (250, 1000), 3
 
@@ -38,20 +38,20 @@ def measure() -> str:
         parties = fp.split_rows(table.take(np.arange(60 * m)), parties=m)
         with jax.enable_x64(True):
             bound = bind(problem, parties)
-            net = LocalNetwork.of(bound)
-            method = fp.PCFedAvg(step=0.03, local_steps=STEPS, penalty=10.0).prepared(bound.setting)
+            network, own = LocalNetwork.of(bound), bound.server_data
+            method = fp.PCFedAvg(step=0.03, local_steps=STEPS, penalty=10.0).bind(bound.setting)
             goal = Goal(jnp.asarray(1e-30), jnp.asarray(1e-30))
             far = np.random.default_rng(0).normal(
                 size=bound.start.size
             )  # outside every set, so that projections have work
-            server, states = drivers.begin(method, net, jnp.asarray(0.1 * far), goal, 0)
-            memory = drivers.step.lower(method, net, server, states).compile().memory_analysis()
+            server, states = drivers.begin(method, network, own, jnp.asarray(0.1 * far), goal, 0)
+            memory = drivers.one_round.lower(method, network, own, server, states).compile().memory_analysis()
             assert memory is not None
             models = jnp.tile(jnp.asarray(0.1 * far), (m, 1))
             bare, whole = [], []
             for _ in range(REPEATS + 1):
-                bare.append(_seconds(_gradients, bound.oracles[0], models))
-                whole.append(_seconds(drivers.step, method, net, server, states))
+                bare.append(_seconds(_gradients, bound.stacks[0], models))
+                whole.append(_seconds(drivers.step, method, network, own, server, states))
         a, b = min(bare[1:]), min(whole[1:])
         room = (memory.argument_size_in_bytes + memory.temp_size_in_bytes) / 1e9
         lines.append(f"| {m:,} | {a:.2f} | {b:.2f} | {b / a:.2f} | {room:.2f} |")

@@ -8,10 +8,9 @@ import numpy as np
 
 import fedpact as fp
 from fedpact.engines.local import LocalNetwork
-from fedpact.federation.binding import bind
-from fedpact.federation.setting import Setting
 from fedpact.protocol.algorithm import Goal
 from fedpact.run import drivers
+from fedpact.settings import bind
 
 D, ROWS, ROUNDS = 20, 50, 20
 
@@ -35,16 +34,16 @@ def measure() -> str:
             began = time.perf_counter()
             bound = bind(problem, parties)
             binding = time.perf_counter() - began
-            net = LocalNetwork.of(bound)
+            network, own = LocalNetwork.of(bound), bound.server_data
             figures = []
             for inner in (fp.LBFGS(), fp.Newton()):
-                method = fp.ProxAL(inner).prepared(Setting(D, n))
+                method = fp.ProxAL(inner).bind(bound.setting)
                 goal = Goal(jnp.asarray(1e-30), jnp.asarray(1e-30))
-                server, states = drivers.begin(method, net, bound.start, goal, 0)
+                server, states = drivers.begin(method, network, own, bound.start, goal, 0)
                 times = []
                 for _ in range(3):
                     began = time.perf_counter()
-                    jax.block_until_ready(drivers.chunk(method, net, server, states, jnp.asarray(ROUNDS)))
+                    jax.block_until_ready(drivers.chunk(method, network, own, server, states, jnp.asarray(ROUNDS)))
                     times.append(time.perf_counter() - began)
                 figures.append(min(times[1:]) / ROUNDS)
         a, b = figures

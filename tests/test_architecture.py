@@ -11,12 +11,14 @@ ROOT = pathlib.Path(fedpact.__file__).parent
 PUBLIC = "fedpact"  # `import fedpact as fp`, which gathers everything before it
 ROOMS = [
     "problem",
+    "sets",
     "federation",
     "protocol",
     "privacy",
     "algorithms",
-    "engines",
     "certificate",
+    "settings",
+    "engines",
     "report",
     "run",
     "deploy",
@@ -26,7 +28,9 @@ INSIDE = [*ROOMS, "postprocess"]
 ORDER = [*INSIDE, PUBLIC, "reproduce", "cli", "__main__"]
 FOR_ALL = {"precision", "__about__"}
 FORBIDDEN = {
-    "engines": {"algorithms"},
+    "certificate": {"algorithms", "privacy"},
+    "settings": {"algorithms", "privacy"},
+    "engines": {"algorithms", "privacy"},
     "datasets": set(INSIDE) - {"federation"},
     "postprocess": set(INSIDE),
 }  # though their place would allow it

@@ -399,8 +399,8 @@ STATEMENTS: dict[str, tuple[Callable[[], Any], type[Exception], tuple[str, ...]]
         TypeError,
         ("the constraint mean(logistic_loss) <= 1",),
     ),
-    "nothing to minimise": (lambda: fp.minimize(None), TypeError, ("an expression is wanted", "not None")),
-    "a model to minimise": (lambda: fp.minimize(fp.linear()), TypeError, ("an expression is wanted", "Linear")),
+    "nothing to minimise": (lambda: fp.minimize(None), TypeError, ("expected an expression", "not None")),
+    "a model to minimise": (lambda: fp.minimize(fp.linear()), TypeError, ("expected an expression", "Linear")),
     "a number for h": (lambda: fp.minimize(MEAN, regularizer=0.1), TypeError, ("regularizer= takes fp.l1", "not 0.1")),
     "h on a parameter that is none": (
         lambda: fp.solve(fp.minimize(MEAN, regularizer=fp.l1(0.1, on="v")), BANKS),
@@ -423,7 +423,7 @@ STATEMENTS: dict[str, tuple[Callable[[], Any], type[Exception], tuple[str, ...]]
     "two columns of one name": (
         lambda: fp.Table({1: [0.0], "1": [1.0]}),
         ValueError,
-        ("two columns of the table have one name: 1, '1'",),
+        ("two columns of the table have the same name: 1, '1'",),
     ),
     "a mixture of scopes": (
         lambda: fp.minimize(MEAN, [(MEAN - MEAN.pooled() <= 1).named("drift")]),
@@ -443,8 +443,8 @@ def test_statements_that_have_no_meaning(case: str):
 
 CALLS: dict[str, tuple[Callable[[], Any], type[Exception], tuple[str, ...]]] = {
     "no problem": (lambda: fp.solve(MEAN, BANKS), TypeError, ("fp.minimize(...)", "not Expression")),
-    "no parties": (lambda: fp.solve(PROBLEM, []), ValueError, ("at least one party; none was given",)),
-    "nobody": (lambda: fp.solve(PROBLEM, {}), ValueError, ("at least one party; none was given",)),
+    "no parties": (lambda: fp.solve(PROBLEM, []), ValueError, ("a federation needs at least one party",)),
+    "nobody": (lambda: fp.solve(PROBLEM, {}), ValueError, ("a federation needs at least one party",)),
     "no rows": (lambda: fp.solve(PROBLEM, [ROWS, ROWS[:0]]), ValueError, ("'party 2' holds no rows", "leave it out")),
     "one table": (lambda: fp.solve(PROBLEM, ROWS), ValueError, ("parties= (a count or names) or by=",)),
     "a number": (lambda: fp.solve(PROBLEM, 3), TypeError, ("a table is a fp.Table", "not int")),
@@ -662,7 +662,7 @@ def test_a_file_that_is_no_checkpoint(run: pathlib.Path, content: bytes):
 
 def test_somebody_elses_arrays(run: pathlib.Path):
     np.savez(run / "state.npz", weights=np.zeros(3))
-    untouched(run, lambda: go(run), ValueError, "state.npz", "no checkpoint of fedpact", "another folder")
+    untouched(run, lambda: go(run), ValueError, "state.npz", "not a fedpact checkpoint", "another folder")
 
 
 def test_a_checkpoint_of_another_format(run: pathlib.Path):
@@ -813,9 +813,9 @@ def offline(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("offline")
 @pytest.mark.parametrize("load", [fp.datasets.monks_1, fp.datasets.adult_a, fp.datasets.adult_b, fp.datasets.mnist])
 def test_data_sets_that_are_not_here(load: Callable[..., Any], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
-    refused(load, FileNotFoundError, "FEDPACT_DATA is not set", "Ways out: set FEDPACT_DATA", "internet")
+    refused(load, FileNotFoundError, "FEDPACT_DATA is not set", "Either set FEDPACT_DATA", "internet")
     monkeypatch.setenv("FEDPACT_DATA", str(tmp_path / "nowhere"))
-    refused(load, NotADirectoryError, "FEDPACT_DATA says", "nowhere", "no folder")
+    refused(load, NotADirectoryError, "FEDPACT_DATA says", "nowhere", "not a folder")
     monkeypatch.setenv("FEDPACT_DATA", str(tmp_path))
     refused(load, FileNotFoundError, ".npz: not there (FEDPACT_DATA)", str(tmp_path))
     refused(lambda: load(folder=tmp_path / "nowhere"), NotADirectoryError, "folder= says", "nowhere")

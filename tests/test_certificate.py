@@ -11,10 +11,12 @@ import pytest
 from problems import CASES, SQUARED, excess, gap, regression, shortfall
 
 import fedpact as fp
-from fedpact.certificate import Certificate, certify
+from fedpact.certificate import Certificate
 from fedpact.engines.local import LocalNetwork
-from fedpact.federation.binding import Bound, bind
 from fedpact.protocol.algorithm import Answer
+from fedpact.run import drivers
+from fedpact.settings import bind
+from fedpact.settings.base import Bound
 
 L1, L2, LOWER, UPPER = 0.3, 0.2, -1.0, 1.1
 PROBLEM = fp.minimize(
@@ -42,9 +44,10 @@ def bound() -> Bound:
 
 
 def measured(bound: Bound, w: np.ndarray, mu: np.ndarray, pooled: np.ndarray, server: np.ndarray) -> Certificate:
-    net = LocalNetwork.of(bound)
     answer = Answer(*(jnp.asarray(a) for a in (w, server, pooled, 0.0)))
-    return certify(bound, net, net.scattered(jnp.asarray(mu)), answer)
+    network, kept = LocalNetwork.of(bound), bound.by_bucket(list(mu))
+    found, _ = drivers.run_phases(bound.measurement, network, bound.server_data, answer, kept)
+    return bound.certify(found, answer)
 
 
 class ByHand:

@@ -1,366 +1,555 @@
-"""What holds for every method: one line in METHODS, and a new one is held to it too."""
+"""What holds for every method in every setting that it declares: a line in RUNS, and a new one is held to it too.
 
+Two suites hold it to more: tests/test_deploy.py and tests/test_flare.py to the bytes between organisations (a line in
+tests/pacts.py), tests/test_exact_methods.py to what only exact methods give.
+"""
+
+import dataclasses
 import functools
-import json
-import os
+import inspect
+import itertools
 import pathlib
-import subprocess
-import sys
+import re
 import tempfile
-from typing import Any, cast
+import types
+import typing
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+import columns
 import jax
-import jax.numpy as jnp
 import numpy as np
+import pacts
 import pytest
-from problems import CASES
+from problems import classes
 
 import fedpact as fp
-from fedpact.run import drivers
+from fedpact.algorithms.prox_al.tolerances import Tolerances
+from fedpact.engines.exchanges import ExchangePlan
+from fedpact.federation.setting import Setting
+from fedpact.protocol import HostNetwork, Reply, combine
+from fedpact.protocol.algorithm import Method, Split
+from fedpact.protocol.messages import size_in_bytes
+from fedpact.protocol.phases import Ask, Phase
+from fedpact.run.fingerprint import digest
+from fedpact.run.pact import Pact
+from fedpact.run.selection import protected
+from fedpact.settings import bind
+from fedpact.settings.base import Bound
+from fedpact.settings.columns import ColumnsBound
+from fedpact.settings.personal import PersonalBound
+from fedpact.settings.rows import RowsBound
 
-METHODS: dict[str, fp.Algorithm] = {
-    "Newton": fp.ProxAL(fp.Newton()),
-    "LBFGS": fp.ProxAL(fp.LBFGS()),
-    "ADMM": fp.ProxAL(fp.ADMM()),
-    "ADMM as printed": fp.ProxAL(fp.ADMM.as_printed(rho=3.0)),
-    "central": fp.CentralProxAL(),
-    "interior point": fp.InteriorPoint(),
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+# problems: three parties in two buckets, the first and the last in one
+
+
+@dataclasses.dataclass(frozen=True)
+class Stated:
+    """A problem over its parties."""
+
+    problem: fp.Problem
+    parties: Any
+    split: Split
+
+
+LOSS = fp.logistic_loss(fp.linear())
+ONES, ZEROS = (fp.mean(LOSS, where=fp.col("y") == label) for label in (1, 0))
+PARTIES = fp.split_rows(classes(0, (12, 30, 12)))
+ACTIVE_LAST = fp.split_columns(columns.TABLE, {"shop": [0, 1], "bank": [2], "network": [3, 4]}, active=["bank"])
+SETS = fp.Personal([fp.l1_ball(0.2), fp.sets.l2_ball(0.3), fp.l1_ball(0.4)], pull=[0.1, 0.2, 0.3])
+CONCAT = fp.split_model(bottom=lambda width: fp.mlp([width, 2]), combine="concat", top=fp.linear())
+LIMITS = {
+    "party": (ONES <= 0.6).named("of each"),
+    "pooled": (ZEROS.pooled() <= 0.6).named("over all rows"),
+    "server": (fp.value(fp.squared_norm) <= 0.5).at_server().named("of the server"),
 }
-every_method = pytest.mark.parametrize("method", METHODS)
 
-CASE, POOLED, SINGLE = CASES["local limit"], CASES["pooled"], CASES["single party"]
-TOLERANCE, TIGHT = 1e-6, 1e-10
+
+def over_rows(*scopes: str) -> Stated:
+    limits = [LIMITS[scope] for scope in scopes]
+    return Stated(fp.minimize(fp.mean(LOSS), limits, fp.l2(0.01)), PARTIES, "rows")
+
+
+def over_columns(*scopes: str, loss: Any = columns.LOSS) -> Stated:
+    """Over columns every mean is over all rows."""
+    gap = (fp.equal_opportunity_gap(loss, group="sex") <= 0.02).named("over all rows")
+    return Stated(fp.minimize(fp.mean(loss), [gap for _ in scopes], fp.l2(0.01)), ACTIVE_LAST, "columns")
+
+
+OVER_ALL = over_rows("party", "pooled", "server")
+POOLED = over_rows("pooled", "server")
+FREE, FREE_COLUMNS, FAIR = over_rows(), over_columns(), over_columns("pooled")
+NEURAL = over_columns("pooled", loss=fp.logistic_loss(CONCAT, labels=(-1, 1)))
+PERSONAL = Stated(fp.minimize(fp.mean(LOSS), personal=SETS), PARTIES, "personal")
+PLAIN: dict[Split, Stated] = {"rows": FREE, "columns": FREE_COLUMNS, "personal": PERSONAL}
+
+# methods
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """`within`: how far two runs may be apart that are alike to rounding; `noisy`: they are never alike to the bit."""
+
+    stated: Stated
+    method: fp.Algorithm
+    options: dict[str, Any]
+    within: float = 1e-10
+    noisy: bool = False
+
+    def solve(self, **options: Any) -> fp.Result:
+        return fp.solve(self.stated.problem, self.stated.parties, self.method, **{**self.options, **options})
+
+    def bound(self) -> tuple[Bound, Method]:
+        given = {name: self.options[name] for name in ("seed", "disclose") if name in self.options}
+        bound = bind(self.stated.problem, self.stated.parties, **given)
+        return bound, protected(self.method, self.options.get("privacy")).bind(bound.setting)
+
+
+def exact(stated: Stated, method: fp.Algorithm, **options: Any) -> Run:
+    """To the end."""
+    return Run(stated, method, {"tolerance": 1e-5, **options})
+
+
+def some(stated: Stated, method: fp.Algorithm, **options: Any) -> Run:
+    """A few rounds."""
+    return Run(stated, method, {"tolerance": 1e-9, "max_rounds": 7, "seed": 3, **options})
+
+
+LOCAL: Any = {"step": 0.1, "local_steps": 3}
+RUNS: dict[str, Run] = {
+    "InteriorPoint": exact(OVER_ALL, fp.InteriorPoint()),
+    "InteriorPoint, undisclosed": exact(POOLED, fp.InteriorPoint(), disclose=False),
+    "ProxAL Newton": exact(OVER_ALL, fp.ProxAL(fp.Newton())),
+    "ProxAL LBFGS": some(POOLED, fp.ProxAL(fp.LBFGS()), disclose=False),
+    "ProxAL ADMM": some(POOLED, fp.ProxAL(fp.ADMM())),
+    "ProxAL as printed": some(OVER_ALL, fp.ProxAL.as_printed(rho=3.0)),
+    "CentralProxAL": exact(over_rows("party"), fp.CentralProxAL()),
+    "SSCA": some(POOLED, fp.SSCA(batch=5, measure=3)),
+    "SSCA, some parties": some(FREE, fp.SSCA(batch=5, participation=0.67, measure=None)),
+    "SSCA columns": some(NEURAL, fp.SSCA(batch=10, measure=3, wire="float32")),
+    "FedSGD": some(FREE, fp.FedSGD(batch=5, step=0.1, momentum=0.5, participation=0.67)),
+    "FedSGD columns": some(FREE_COLUMNS, fp.FedSGD(batch=10, step=fp.Decay(0.2, 0.5), momentum=0.5)),
+    "FedAvg": some(FREE, fp.FedAvg(batch=5, momentum=0.5, **LOCAL)),
+    "FedAvg personal": some(PERSONAL, fp.FedAvg(penalty=2.0, participation=0.67, **LOCAL), disclose=False),
+    "FedProx": some(FREE, fp.FedProx(0.1, participation=0.67, **LOCAL)),
+    "FedProx personal": some(PERSONAL, fp.FedProx(0.1, batch=5, penalty=2.0, **LOCAL)),
+    "SCAFFOLD": some(FREE, fp.SCAFFOLD(batch=5, participation=0.67, **LOCAL)),
+    "SCAFFOLD personal": some(PERSONAL, fp.SCAFFOLD(batch=5, penalty=2.0, server_step=0.5, **LOCAL)),
+    "FairVFL": exact(FAIR, fp.FairVFL()),
+    "FairVFL neural": some(NEURAL, fp.FairVFL(local_steps=3, pace="random")),
+    "FairVFL as printed": some(FAIR, fp.FairVFL.as_printed()),
+    "FairVFL encrypted": dataclasses.replace(
+        some(FAIR, fp.FairVFL(), max_rounds=4, privacy=fp.EncryptedResiduals()), within=1e-6, noisy=True
+    ),
+    "FedBCD": some(FREE_COLUMNS, fp.FedBCD(local_steps=3, step=0.2)),
+    "PCFedAvg": some(PERSONAL, fp.PCFedAvg(0.05, 3, 5.0, batch=5, participation=0.67)),
+    "PCFedAvg as printed": some(PERSONAL, fp.PCFedAvg.as_printed(0.05, 3, fp.Growth(1.0, 0.25)), disclose=False),
+    "PersonalProjected": exact(PERSONAL, fp.PersonalProjected()),
+}
+every_run = pytest.mark.parametrize("name", RUNS)
+
+
+def exported(*kinds: type) -> list[type]:
+    """Classes of these kinds that fp has and that can be made."""
+    members = [getattr(fp, name) for name in fp.__all__]
+    return [x for x in members if inspect.isclass(x) and issubclass(x, kinds) and not inspect.isabstract(x)]
+
+
+METHODS: list[type[fp.Algorithm]] = exported(fp.Algorithm)
+every_method = pytest.mark.parametrize("kind", METHODS, ids=lambda kind: kind.__name__)
+DECLARED = {(kind, split) for kind in METHODS for split in kind.supports}
+
+
+def test_every_method_is_here_in_every_setting() -> None:
+    assert {(type(run.method), run.stated.split) for run in RUNS.values()} == DECLARED
+    solvers = {type(run.method.inner) for run in RUNS.values() if isinstance(run.method, fp.ProxAL)}
+    assert solvers == set(exported(fp.Inner))
+
+
+def test_every_method_is_deployed_in_every_setting(tmp_path: pathlib.Path) -> None:
+    splits: dict[type[Bound], Split] = {RowsBound: "rows", ColumnsBound: "columns", PersonalBound: "personal"}
+    read = [Pact(pacts.written(tmp_path, name)) for name in pacts.PACTS]
+    deployed = {(type(pact.algorithm), splits[pact.setting]) for pact in read}
+    assert {(kind.__name__, split) for kind, split in DECLARED - deployed} == set()
+
+
+# one run in several ways
 
 
 @functools.cache
-def whole(method: str) -> tuple[pathlib.Path, fp.Result]:
+def whole(name: str) -> tuple[pathlib.Path, fp.Result]:
     """The uninterrupted run, and where it is saved."""
     folder = pathlib.Path(tempfile.mkdtemp()) / "run"
-    result = CASE.solve(METHODS[method], TOLERANCE, save=folder)
-    assert result.converged, result.message
-    return folder, result
+    return folder, RUNS[name].solve(save=folder)
 
 
-def assert_same_run(one: fp.Result, other: fp.Result) -> None:
-    """Equal to the bit."""
-    assert (one.status, one.message, one.rounds) == (other.status, other.message, other.rounds)
-    assert one.history.columns == other.history.columns
-    for name in one.history:
-        np.testing.assert_array_equal(one.history[name], other.history[name], err_msg=name)
-    assert jax.tree.all(jax.tree.map(np.array_equal, one.params, other.params))
-    assert_same_certificate(one.certificate, other.certificate)
+def assert_alike(name: str, other: fp.Result) -> None:
+    """As the uninterrupted run, to rounding."""
+    run, (_, first) = RUNS[name], whole(name)
+    assert (other.status, other.rounds, other.parties) == (first.status, first.rounds, first.parties)
+    for cost in ("exchanges", "bytes_up", "bytes_down"):
+        assert getattr(other, cost) == getattr(first, cost) > 0, cost
+    ours, theirs = ((r.params, r.average, r.unprojected, r.moved) for r in (first, other))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(b, a, rtol=0, atol=run.within), ours, theirs)
+    for number in ("objective", "stationarity", "feasibility", "complementarity"):
+        found, wanted = getattr(other.certificate, number), getattr(first.certificate, number)
+        assert found == pytest.approx(wanted, rel=1e-7, abs=10 * run.within), number
 
 
 def assert_same_certificate(one: fp.Certificate, other: fp.Certificate) -> None:
-    for name in ("stationarity", "feasibility", "complementarity", "objective", "constraints"):
+    for name in ("stationarity", "feasibility", "complementarity", "objective", "constraints", "personal"):
         assert getattr(one, name) == getattr(other, name), name
     for name in ("party_multipliers", "server_multipliers", "pooled_multipliers"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
 
 
-# drivers
+def assert_uninterrupted(name: str, folder: pathlib.Path, other: fp.Result) -> None:
+    """As the uninterrupted run, to the bit where there is no noise: result, history, certificate and what is saved of the
+    answer, with every party's block."""
+    first_folder, first = whole(name)
+    assert other.history.columns == first.history.columns
+    np.testing.assert_array_equal(other.history["round"], first.history["round"])
+    if RUNS[name].noisy:
+        assert_alike(name, other)
+        np.testing.assert_allclose(other.history["objective"], first.history["objective"], rtol=0, atol=1e-6)
+        return
+    assert (other.status, other.message, other.rounds) == (first.status, first.message, first.rounds)
+    assert (other.exchanges, other.bytes_up, other.bytes_down) == (first.exchanges, first.bytes_up, first.bytes_down)
+    for column in first.history:
+        np.testing.assert_array_equal(other.history[column], first.history[column], err_msg=column)
+    ours, theirs = ((r.params, r.average, r.unprojected, r.moved) for r in (first, other))
+    assert jax.tree.all(jax.tree.map(np.array_equal, ours, theirs))
+    assert_same_certificate(other.certificate, first.certificate)
+    with np.load(first_folder / "answer.npz") as one, np.load(folder / "answer.npz") as two:
+        assert one.files == two.files
+        assert all(np.array_equal(one[array], two[array]) for array in one.files)
 
 
-@every_method
-@pytest.mark.parametrize("driver", ["fused", "stepwise"])
-def test_drivers_agree(method: str, driver: Any) -> None:
-    _, chunked = whole(method)
-    other = CASE.solve(METHODS[method], TOLERANCE, driver=driver)
-    assert (other.status, other.rounds) == (chunked.status, chunked.rounds)
-    np.testing.assert_allclose(other.params["w"], chunked.params["w"], rtol=0, atol=1e-10)
-    for cost in ("exchanges", "bytes_up", "bytes_down"):
-        assert getattr(other, cost) == getattr(chunked, cost) == chunked.history.total(cost) > 0
-
-
-def test_programs_of_very_many_problems_are_not_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedpact.run.drivers.KEPT", 2)
-    monkeypatch.setattr("fedpact.run.drivers._met", set())
-    drivers.chunk.clear_cache()
-    for bound in (0.1, 0.2, 0.3, 0.4, 0.5):
-        x = fp.value(lambda w, rows: w["x"])
-        problem = fp.minimize(fp.value(lambda w, rows: w["x"] ** 2), [x >= bound])
-        result = fp.solve(problem, fp.split_rows([fp.Table(y=[0.0])]), fp.InteriorPoint(), start={"x": 1.0})
-        assert result.params["x"] == pytest.approx(bound, abs=1e-4)
-        assert drivers.chunk._cache_size() <= 3
-
-
-def test_a_run_that_changes_its_driver_counts_on(tmp_path: pathlib.Path) -> None:
-    _, uninterrupted = whole("Newton")
-    for rounds, driver in ((3, "fused"), (6, "chunked"), (8, "fused"), (10_000, "chunked")):
-        last = CASE.solve(
-            METHODS["Newton"], TOLERANCE, save=tmp_path, resume=True, max_rounds=rounds, driver=cast(Any, driver)
-        )
-    assert last.history["round"].tolist() == [4, 5, 6, *range(9, uninterrupted.rounds + 1)]
-    for cost in ("exchanges", "bytes_up", "bytes_down"):
-        assert getattr(last, cost) == getattr(uninterrupted, cost)
-
-
-# stopping and going on
-
-
-@every_method
-def test_resumed_is_uninterrupted(method: str, tmp_path: pathlib.Path) -> None:
-    _, uninterrupted = whole(method)
-    history = uninterrupted.history
-    outer = history["outer"] if "outer" in history else np.arange(len(history)) // 2
-    middle = [r for r in range(1, len(outer)) if outer[r - 1] == outer[r]]  # the next round goes on with a subproblem
-    closed = [r for r in range(1, len(outer)) if outer[r - 1] < outer[r]]
-    cuts = sorted({1, 2, middle[len(middle) // 2], middle[-1], closed[len(closed) // 2], closed[-1]})
-    for cut in cuts:
-        part = CASE.solve(METHODS[method], TOLERANCE, save=tmp_path, resume=True, max_rounds=cut)
+@every_run
+def test_resumed_is_uninterrupted(name: str, tmp_path: pathlib.Path) -> None:
+    run, (_, uninterrupted) = RUNS[name], whole(name)
+    rounds, history = uninterrupted.rounds, uninterrupted.history
+    cuts = {1, 2, rounds // 2, rounds - 1}
+    if "outer" in history:  # of subproblems: within one, and between two
+        ends = np.flatnonzero(np.diff(history["outer"])) + 1
+        cuts |= {int(cut) for cut in (*ends[-1:], *ends[-1:] + 1) if cut < rounds}
+    for cut in sorted(cuts):
+        part = run.solve(save=tmp_path, resume=True, max_rounds=cut)
         assert (part.status, part.rounds) == ("max_rounds", cut)
-    assert_same_run(CASE.solve(METHODS[method], TOLERANCE, save=tmp_path, resume=True), uninterrupted)
+    assert_uninterrupted(name, tmp_path, run.solve(save=tmp_path, resume=True))
 
 
-RESUME = """
-import sys
-from problems import CASES
-import fedpact as fp
-result = CASES["local limit"].solve(fp.ProxAL(fp.Newton()), float(sys.argv[2]), save=sys.argv[1], resume=True)
-assert result.converged
-"""
-
-
-def test_resumed_in_another_process(tmp_path: pathlib.Path) -> None:
-    folder, uninterrupted = whole("Newton")
-    CASE.solve(METHODS["Newton"], TOLERANCE, save=tmp_path, max_rounds=9)
-    paths = [str(pathlib.Path(__file__).parent), str(pathlib.Path(fp.__file__).parents[1])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    subprocess.run([sys.executable, "-c", RESUME, tmp_path, str(TOLERANCE)], env=environment, check=True, timeout=300)
-    with np.load(folder / "answer.npz") as one, np.load(tmp_path / "answer.npz") as other:
-        assert one.files == other.files
-        assert all(np.array_equal(one[name], other[name]) for name in one.files)
-    claims = [json.loads((path / "run.json").read_text()) for path in (folder, tmp_path)]
-    assert claims[0] == claims[1]
-    assert claims[0]["rounds"] == uninterrupted.rounds
-
-
-def test_resumed_after_the_certificate_sent_the_method_on(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A method that aims too low is sent on with stricter goals; how often is part of the run."""
-    monkeypatch.setattr("fedpact.run.loop.CAUTION", 100.0)
-    uninterrupted = CASE.solve(METHODS["Newton"], TOLERANCE)
-    for cut in range(4, uninterrupted.rounds):
-        part = CASE.solve(METHODS["Newton"], TOLERANCE, save=tmp_path, resume=True, max_rounds=cut)
-        assert part.rounds == cut
-    assert_same_run(CASE.solve(METHODS["Newton"], TOLERANCE, save=tmp_path, resume=True), uninterrupted)
-
-
-@every_method
-def test_ctrl_c_leaves_a_run_that_goes_on(method: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, uninterrupted = whole(method)
-    monkeypatch.setattr("fedpact.run.loop.Running.rounds_per_call", lambda run: 5)
+@every_run
+def test_ctrl_c_leaves_a_run_that_goes_on(name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, _ = RUNS[name], whole(name)
+    monkeypatch.setattr("fedpact.run.loop.Run.rounds_per_call", lambda run: 3)
 
     def interrupt(history: fp.History) -> None:
-        assert len(history)
+        assert len(history) == 3
         raise KeyboardInterrupt
 
-    stopped = CASE.solve(METHODS[method], TOLERANCE, save=tmp_path, watch=interrupt)
-    assert stopped.status == "stopped"
+    stopped = run.solve(save=tmp_path, watch=interrupt)
+    assert (stopped.status, stopped.rounds, len(stopped.history)) == ("stopped", 3, 3)
     assert "stopped by hand" in stopped.message
-    assert stopped.rounds == len(stopped.history) == 5
-    assert_same_run(CASE.solve(METHODS[method], TOLERANCE, save=tmp_path, resume=True), uninterrupted)
+    assert_uninterrupted(name, tmp_path, run.solve(save=tmp_path, resume=True))
 
 
-def test_ctrl_c_in_every_round(tmp_path: pathlib.Path) -> None:
-    def interrupt(history: fp.History) -> None:
-        raise KeyboardInterrupt
-
-    def solve(**options: Any) -> fp.Result:
-        return CASE.solve(METHODS["Newton"], TOLERANCE, driver="stepwise", **options)
-
-    for _ in range(100):
-        result = solve(save=tmp_path, resume=True, watch=interrupt)
-        if result.status != "stopped":
-            break
-    assert_same_run(solve(save=tmp_path, resume=True), solve())
+@every_run
+@pytest.mark.parametrize("driver", ["fused", "stepwise"])
+def test_drivers_agree(name: str, driver: Any) -> None:
+    found = RUNS[name].solve(driver=driver)
+    assert len(found.history) == (0 if driver == "fused" else found.rounds)
+    assert_alike(name, found)
 
 
-# who the parties are
+class Loop(HostNetwork):
+    """Parties one after the other; what passes is kept, with its bytes up and down."""
+
+    def __init__(self, bound: Bound):
+        self.bound = bound
+        self.own = {name: bound.own_data(name) for name in bound.names}
+        self.compiled: dict[Any, Any] = {}
+        self.passed: list[tuple[Ask, int, int]] = []
+
+    def exchange(self, asks: Sequence[Ask], states: Any) -> tuple[list[Reply], Any]:
+        held = dict.fromkeys(self.own) if states is None else self.bound.by_name(states)
+        replies = []
+        for ask in asks:
+            step = self.compiled.setdefault(ask.step, jax.jit(ask.step))
+            asked = [n for n, own in self.own.items() if ask.among is None or own.active == (ask.among == "active")]
+            sent = []
+            for name in asked:
+                held[name], reply = step(self.own[name], held[name], ask.message)
+                sent.append(reply)
+            self.passed.append((ask, sum(map(size_in_bytes, sent)), len(asked) * size_in_bytes(ask.message)))
+            replies.append(combine(jax.tree.map(lambda *leaves: np.stack(leaves), *sent)))
+        return replies, self.bound.by_bucket(list(held.values()))
 
 
-def tight(case: Any, method: str, parties: fp.Parties, **options: Any) -> fp.Result:
-    result = fp.solve(case.problem, parties, METHODS[method], tolerance=TIGHT, max_rounds=20_000, **options)
-    assert result.converged, result.message
-    return result
+class OnHost:
+    """An engine that is called on the host."""
+
+    def connect(self, bound: Bound) -> tuple[Bound, Loop]:
+        self.network = Loop(bound)
+        return bound, self.network
 
 
-@every_method
-@pytest.mark.parametrize("case", [CASE, POOLED], ids=lambda case: case.name)
-def test_the_order_of_parties_does_not_matter(method: str, case: Any) -> None:
-    straight = tight(case, method, case.parties)
-    names = [case.parties.names[i] for i in (2, 0, 1)]
-    turned = tight(case, method, fp.Parties({name: case.parties[name] for name in names}))
-    np.testing.assert_allclose(turned.params["w"], straight.params["w"], rtol=0, atol=1e-9)
-    assert turned.objective == pytest.approx(straight.objective, abs=1e-9)
-    for constraint in straight.certificate.constraints:
-        other = turned.constraint(constraint.name)
-        mu = dict(zip(other.holders, other.multipliers, strict=True))
-        expected = dict(zip(constraint.holders, constraint.multipliers, strict=True))
-        assert mu == pytest.approx(expected, abs=1e-7)
+@functools.cache
+def on_host(name: str) -> tuple[list[tuple[Ask, int, int]], fp.Result]:
+    """The run on the host, and what passed."""
+    engine = OnHost()
+    result = RUNS[name].solve(engine=engine)
+    return engine.network.passed, result
 
 
-@every_method
-def test_names_do_not_matter(method: str) -> None:
-    _, plain = whole(method)
-    named = fp.split_rows(list(CASE.parties.values()), parties=["z", "a", "party 1"])
-    renamed = fp.solve(CASE.problem, named, METHODS[method], tolerance=TOLERANCE)
-    assert renamed.parties == ("z", "a", "party 1")
-    np.testing.assert_array_equal(renamed.params["w"], plain.params["w"])
-    assert renamed.constraint("limit").multipliers == plain.constraint("limit").multipliers
+@every_run
+def test_an_engine_on_the_host_agrees(name: str) -> None:
+    assert_alike(name, on_host(name)[1])
 
 
-@every_method
-def test_one_party_with_all_rows_is_the_pooled_problem(method: str) -> None:
-    pooled, single = tight(POOLED, method, POOLED.parties), tight(SINGLE, method, SINGLE.parties)
-    np.testing.assert_allclose(single.params["w"], pooled.params["w"], rtol=0, atol=1e-8)
-    assert single.objective == pytest.approx(pooled.objective, abs=1e-9)
-    for name in ("limit", "balance"):
-        assert single.constraint(name).multipliers == pytest.approx(pooled.constraint(name).multipliers, abs=1e-6)
+@every_run
+def test_a_mesh_agrees(name: str) -> None:
+    assert_alike(name, RUNS[name].solve(engine=fp.Mesh()))
 
 
-@every_method
-def test_a_duplicated_party_is_a_doubled_weight(method: str) -> None:
-    """The objective is the parties' average. Over P, P, Q it is (2f_P + f_Q)/3; and so it is over 2P, Q and a party without
-    a loss. The point is the same, and the copies' multipliers add up to that of the one."""
-    q, p, _ = CASE.parties.values()
-    heavy = p.with_columns(x=np.sqrt(2) * p["x"], y=np.sqrt(2) * p["y"])  # a squared loss, so this doubles it
-    nothing = p.with_columns(x=0 * p["x"], y=0 * p["y"], limit=p["limit"] + 100)
-    double, single = (
-        tight(CASE, method, fp.split_rows([p, p, q])),
-        tight(CASE, method, fp.split_rows([heavy, q, nothing])),
-    )
-    np.testing.assert_allclose(single.params["w"], double.params["w"], rtol=0, atol=1e-9)
-    assert single.objective == pytest.approx(double.objective, abs=1e-9)
-    first, second, third = double.constraint("limit").multipliers
-    assert max(first, second, third) > 0.01
-    assert single.constraint("limit").multipliers == pytest.approx([first + second, third, 0.0], abs=1e-7)
+@every_run
+def test_verify_measures_the_same_certificate(name: str) -> None:
+    folder, result = whole(name)
+    stated = RUNS[name].stated
+    check = fp.verify(folder, stated.problem, stated.parties)
+    assert check.ok == result.converged
+    assert check.tolerance == result.tolerance
+    assert_same_certificate(check.certificate, result.certificate)
+    assert check.claimed == {number: getattr(check.certificate, number) for number in check.claimed}
+
+
+def test_some_runs_end_certified_and_some_do_not() -> None:
+    ends = {whole(name)[1].status for name in RUNS}
+    assert {"converged", "max_rounds"} <= ends
 
 
 # what is recorded
 
 
-@every_method
-def test_history_has_one_line_per_round(method: str) -> None:
-    _, result = whole(method)
+@every_run
+def test_history_has_one_line_per_round(name: str) -> None:
+    _, result = whole(name)
     history = result.history
     np.testing.assert_array_equal(history["round"], np.arange(1, result.rounds + 1))
     assert all(len(column) == result.rounds for column in history.values())
-    assert result.exchanges == history["exchanges"].sum() >= result.rounds
-    assert (result.bytes_up, result.bytes_down) == (history["bytes_up"].sum(), history["bytes_down"].sum())
-    assert history["objective"][-1] == pytest.approx(result.objective, rel=1e-12)
-    assert np.isfinite(history["stationarity"]).all()
+    for cost in ("exchanges", "bytes_up", "bytes_down"):
+        assert getattr(result, cost) == history[cost].sum() >= result.rounds
+    for number in ("objective", "violation", "stationarity"):
+        assert np.isfinite(history[number]).all()
 
 
-N, D, M, FLOAT, BOOL = 3, 5, 1, 8, 1  # parties, parameters, constraints of each; bytes
+def phases_of(method: Method) -> list[Phase]:
+    """Of a round, one after the other."""
+    return list(itertools.chain.from_iterable(p if isinstance(p, tuple) else (p,) for p in method.round))
 
 
-def assert_bytes(result: fp.Result, numbers_up: int, numbers_down: int, flags_down: int) -> None:
-    """Up and down per party and round; a second exchange in a round is the infeasibility test's."""
-    history = result.history
-    probes = history["exchanges"] - 1
-    assert set(np.unique(probes)) <= {0, 1}
-    pull, probe = 1 + D + 1, D  # yᵀc, Jᵀy, ‖y‖₁; the point
-    np.testing.assert_array_equal(history["bytes_up"], N * FLOAT * (numbers_up + probes * pull))
-    np.testing.assert_array_equal(
-        history["bytes_down"], N * (FLOAT * (numbers_down + probes * probe) + BOOL * flags_down)
-    )
+@every_run
+def test_bytes_are_those_that_pass_and_those_of_the_plan(name: str) -> None:
+    """Of every exchange; and of rounds, in which optional phases count where they took place."""
+    bound, method = RUNS[name].bound()
+    plan, (passed, found), (_, first) = ExchangePlan.of(method, bound), on_host(name), whole(name)
+    in_rounds = []
+    for ask, up, down in passed:
+        exchange = plan.of_ask(ask)
+        assert exchange.asked == bound.server_data.count(ask.among)
+        assert up == exchange.asked * exchange.reply.size
+        assert down == exchange.asked * exchange.message.size
+        if exchange.part == "round":
+            in_rounds.append((ask.step, up, down))
+    assert len(in_rounds) == found.exchanges
+    always = [phase.step for phase in phases_of(method) if phase.only_if is None]
+    ends = np.cumsum(first.history["exchanges"])
+    for place, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+        steps, up, down = zip(*in_rounds[start:end], strict=True)
+        assert [step for step in steps if step in always] == always
+        assert (sum(up), sum(down)) == (first.history["bytes_up"][place], first.history["bytes_down"][place])
 
 
-CALL = 2 * D + 2  # point, centre, β, γ; and one flag
-MAXIMA, TOLD = 3, 2 * M  # distance, violation, change of μ; constraints and multipliers for the report
+@pytest.mark.parametrize("name", ["SSCA", "SSCA columns"])
+def test_optional_phases_are_counted_where_they_took_place(name: str) -> None:
+    """All rows are measured in the first round and every third one."""
+    history, phases = whole(name)[1].history, phases_of(RUNS[name].bound()[1])
+    always = sum(phase.only_if is None for phase in phases)
+    assert always < len(phases)
+    measured = history["round"] % 3 == 1
+    np.testing.assert_array_equal(history["exchanges"], always + measured)
+    for cost in ("bytes_up", "bytes_down"):
+        (plain,), (more,) = set(history[cost][~measured]), set(history[cost][measured])
+        assert more > plain
 
 
-def test_bytes_of_newton() -> None:
-    _, result = whole("Newton")
-    evaluation = 1 + 1 + D + D * (D + 1) // 2  # Σf, ΣP, ∇P, the upper triangle of ∇²P
-    assert_bytes(result, evaluation + MAXIMA + TOLD, CALL, 1)
+# capabilities
+
+EXAMPLES: dict[type[fp.Algorithm], fp.Algorithm] = {type(run.method): run.method for run in reversed(RUNS.values())}
 
 
-def test_bytes_of_admm_as_printed() -> None:
-    _, result = whole("ADMM as printed")
-    sums = D + 1 + 1  # ρũ, the residual (22), Σf
-    sync = 2 + 1  # ρ, ε, the (unused) place of the next difference; and a flag for restarts
-    assert_bytes(result, sums + MAXIMA + TOLD, CALL + sync, 2)
-
-
-def test_what_is_not_disclosed_is_not_sent() -> None:
-    _, open_run = whole("Newton")
-    closed = CASE.solve(METHODS["Newton"], TOLERANCE, disclose=False)
-    assert open_run.bytes_up - closed.bytes_up == N * FLOAT * TOLD * closed.rounds
-    assert "multipliers" not in closed.history
-    np.testing.assert_allclose(closed.params["w"], open_run.params["w"], rtol=0, atol=1e-12)
+@functools.cache
+def setting_of(split: Split, time: int = 1) -> Setting:
+    """A setting without constraints, made anew for another `time`."""
+    del time
+    return bind(PLAIN[split].problem, PLAIN[split].parties).setting
 
 
 @every_method
-def test_the_certificate_is_what_verify_measures(method: str) -> None:
-    folder, result = whole(method)
-    check = fp.verify(folder, CASE.problem, CASE.parties)
-    assert check.ok
-    assert check.tolerance == TOLERANCE
-    assert_same_certificate(check.certificate, result.certificate)
+@pytest.mark.parametrize("split", PLAIN)
+def test_settings_are_those_declared(kind: type[fp.Algorithm], split: Split) -> None:
+    """Where a method is refused, those that are named instead are none that would be refused as well."""
+    setting = setting_of(split)
+    assert setting.split == split
+    if split in kind.supports:
+        assert isinstance(EXAMPLES[kind].bind(setting), Method)
+        return
+    with pytest.raises(ValueError, match=rf"^{kind.__name__} is for ") as refused:
+        EXAMPLES[kind].bind(setting)
+    _, instead = str(refused.value).split("; ")
+    named = [getattr(fp, name) for name in re.findall(r"fp\.(\w+)", instead)]
+    assert named
+    assert all(split in other.supports for other in named)
 
 
-# the user's JAX
+@every_method
+@pytest.mark.parametrize("scope", LIMITS)
+def test_scopes_of_constraints_are_those_declared(kind: type[fp.Algorithm], scope: Any) -> None:
+    """With personal sets no problem has constraints; over columns all of them are over all rows."""
+    stated = {"rows": over_rows(scope), "columns": over_columns(scope)}
+    for split in kind.supports & stated.keys():
+        limited, over = stated[split], "pooled" if split == "columns" else scope
+        setting = bind(limited.problem, limited.parties).setting
+        assert [held for _, held in setting.constraints] == [over]
+        if over in kind.keeps:
+            assert isinstance(EXAMPLES[kind].bind(setting), Method)
+            continue
+        with pytest.raises(
+            ValueError, match=rf"\b{kind.__name__} keeps .*{LIMITS[over].name!r}|{LIMITS[over].name!r}.*"
+        ):
+            fp.solve(limited.problem, limited.parties, EXAMPLES[kind])
 
-SETTINGS = (
-    "jax_enable_x64",
-    "jax_numpy_dtype_promotion",
-    "jax_compilation_cache_dir",
-    "jax_persistent_cache_min_compile_time_secs",
-    "jax_persistent_cache_min_entry_size_bytes",
+
+@every_run
+def test_rows_behind_a_mean_are_the_batch(name: str) -> None:
+    method = RUNS[name].method
+    assert method.rows_per_mean == getattr(method, "batch", None)
+
+
+@every_run
+def test_params_are_keyed_by_party_where_they_are_the_partys(name: str) -> None:
+    """Models of their own where the method declares it; over columns, blocks of one model."""
+    run, (_, result) = RUNS[name], whole(name)
+    assert run.method.personal_models == run.bound()[1].personal_models
+    own = run.method.personal_models or run.stated.split == "columns"
+    assert (set(result.parties) <= result.params.keys()) == own
+    assert (result.unprojected is not None) == run.method.personal_models
+
+
+@every_method
+def test_residuals_are_protected_where_they_are_sent(kind: type[fp.Algorithm]) -> None:
+    method, privacy = EXAMPLES[kind], fp.EncryptedResiduals()
+    if kind.sends_residuals:
+        assert typing.cast(Any, protected(method, privacy)).privacy == privacy
+        return
+    with pytest.raises(ValueError, match=rf"protects .*, not {kind.__name__}"):
+        protected(method, privacy)
+
+
+# options
+
+WITH_OPTIONS = exported(fp.Algorithm, fp.Inner, fp.Schedule, fp.Clock, Tolerances)
+
+
+def made(kind: Any) -> Any:
+    """One of this class, that can run in the setting that has most options."""
+    if kind in EXAMPLES:
+        return EXAMPLES[kind]
+    missing = (dataclasses.MISSING, dataclasses.MISSING)
+    return kind(**{f.name: 0.5 for f in dataclasses.fields(kind) if (f.default, f.default_factory) == missing})
+
+
+def types_of(kind: type, option: str) -> tuple[Any, ...]:
+    """The types that an option may have."""
+    hint = typing.get_type_hints(kind)[option]
+    return (
+        typing.get_args(hint)
+        if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
+        else (hint,)
+    )
+
+
+def words_in(kinds: Sequence[Any]) -> tuple[Any, ...]:
+    """Of a literal option."""
+    return tuple(
+        itertools.chain.from_iterable(typing.get_args(k) for k in kinds if typing.get_origin(k) is typing.Literal)
+    )
+
+
+def wrong_for(kinds: Sequence[Any]) -> Iterator[Any]:
+    """Nothing of it is right; every number has a range without -1."""
+    yield "no such word"
+    yield object()
+    if types.NoneType not in kinds:
+        yield None
+    if bool not in kinds:
+        yield True
+    if words_in(kinds) or bool in kinds:
+        yield 3
+    if int in kinds or float in kinds:
+        yield from (-1, -0.5, np.nan, np.inf, [1.0])
+    if int in kinds and float not in kinds:
+        yield 2.5
+
+
+every_option = pytest.mark.parametrize(
+    ("kind", "option"),
+    [pytest.param(k, f.name, id=f"{k.__name__} {f.name}") for k in WITH_OPTIONS for f in dataclasses.fields(k)],
 )
 
 
-def settings() -> dict[str, Any]:
-    return {name: getattr(jax.config, name) for name in SETTINGS} | {"float": jnp.ones(()).dtype}
+@every_option
+def test_options_are_checked(kind: type, option: str) -> None:
+    given = made(kind)
+    for wrong in wrong_for(types_of(kind, option)):
+        with pytest.raises((ValueError, TypeError), match=rf"^{kind.__name__}\({option}="):
+            dataclasses.replace(given, **{option: wrong})
 
 
-class Trouble(Exception):
-    pass
+def other_values(kinds: Sequence[Any], value: Any) -> list[Any]:
+    """Other values that an option may have, the likely ones first."""
+    objects = {
+        fp.Inner: fp.LBFGS(3),
+        Tolerances: fp.InverseSquare(),
+        fp.Clock: fp.Clock(latency=2.0),
+        fp.EncryptedResiduals: fp.EncryptedResiduals(),
+    }
+    found = [*words_in(kinds), *(objects[k] for k in kinds if k in objects)]
+    if bool in kinds:
+        found.append(not value)
+    if float in kinds:
+        found += [0.25, 1.5] if not isinstance(value, float) else [0.5 * value, 0.25]
+    if int in kinds:
+        found.append((value or 3) + 1)
+    return [x for x in found if x != value]
 
 
-def trouble(history: fp.History) -> None:
-    raise Trouble
-
-
-@pytest.mark.parametrize("x64", [False, True])
-def test_the_users_settings_are_left_alone(x64: bool, tmp_path: pathlib.Path) -> None:
-    with jax.enable_x64(x64):
-        before = settings()
-        result = CASE.solve(METHODS["Newton"], TOLERANCE, save=tmp_path / "run")
-        assert settings() == before
-        assert result.converged
-        assert result.params["w"].dtype == np.float64
-        with pytest.raises(Trouble):
-            CASE.solve(METHODS["Newton"], TOLERANCE, watch=trouble)
-        assert settings() == before
-        assert fp.verify(tmp_path / "run", CASE.problem, CASE.parties).ok
-        assert settings() == before
-        with pytest.raises(ValueError, match="another problem"):
-            fp.verify(tmp_path / "run", POOLED.problem, CASE.parties)
-        assert settings() == before
-
-
-def test_a_cache_of_the_users_own_is_left_alone(tmp_path: pathlib.Path) -> None:
-    mine = str(tmp_path / "mine")
-    before = jax.config.jax_compilation_cache_dir
-    jax.config.update("jax_compilation_cache_dir", mine)
-    try:
-        CASE.solve(METHODS["Newton"], TOLERANCE, watch=lambda history: settle(mine))
-        settle(mine)
-    finally:
-        jax.config.update("jax_compilation_cache_dir", before)
-
-
-def settle(folder: str) -> None:
-    assert jax.config.jax_compilation_cache_dir == folder
-
-
-def test_a_run_that_fails_is_saved(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, uninterrupted = whole("Newton")
-    monkeypatch.setattr("fedpact.run.loop.Running.rounds_per_call", lambda run: 5)
-    with pytest.raises(Trouble):
-        CASE.solve(METHODS["Newton"], TOLERANCE, save=tmp_path, watch=trouble)
-    assert_same_run(CASE.solve(METHODS["Newton"], TOLERANCE, save=tmp_path, resume=True), uninterrupted)
+@pytest.mark.parametrize(
+    ("kind", "option"),
+    [pytest.param(k, f.name, id=f"{k.__name__} {f.name}") for k in METHODS for f in dataclasses.fields(k)],
+)
+def test_methods_are_equal_where_their_options_are(kind: type[fp.Algorithm], option: str) -> None:
+    """Equal ones find their compiled programs and saved runs again, and no others'."""
+    given = EXAMPLES[kind]
+    split: Split = "personal" if "personal" in kind.supports else next(iter(sorted(kind.supports)))
+    one, same = (dataclasses.replace(given).bind(setting_of(split, time)) for time in (1, 2))
+    assert one is not same
+    assert one == same
+    assert hash(one) == hash(same)
+    assert digest(one) == digest(same)
+    value = other_values(types_of(kind, option), getattr(given, option))[0]
+    changed = dataclasses.replace(given, **{option: value}).bind(setting_of(split))
+    assert one != changed
+    assert digest(one) != digest(changed)

@@ -121,7 +121,7 @@ def test_passive_parties_and_server_see_ciphertext_and_masks() -> None:
         server, states, ((first, products), (second, _)) = once(server, states)
         assert isinstance(first, Ciphertext)
         assert isinstance(second, MaskedGradients)
-        assert first.encrypted_residuals.dtype == products.masked_gradient.dtype == jnp.uint8
+        assert first.encrypted_residuals.dtype == products.encrypted_masked_gradient.dtype == jnp.uint8
         assert second.masked_gradients.shape == (3, 2)  # one for each party, of zeros for the bank
         assert {leaf.size for leaf in jax.tree.leaves((first.move, second.move))} == {1, fp.FairVFL().memory}
         masked.append(np.asarray(second.masked_gradients))

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedpact as fp
-from fedpact.federation.binding import bind
 from fedpact.problem.atoms import Atom
 from fedpact.problem.expressions import MOST_PARTS
 from fedpact.problem.oracle import Compiled, Oracle, Program, Shape, Values, compile_problem
+from fedpact.settings import bind
 
 Pair = tuple[fp.Expression, Callable[[np.ndarray, dict[str, np.ndarray]], float]]
 SHAPE = Shape.of(np.zeros(2))
@@ -180,8 +180,8 @@ def tables() -> tuple[fp.Parties, fp.Table]:
 def totals(problem: fp.Problem, parties: fp.Parties, server: fp.Table, w: np.ndarray) -> tuple[Any, list[Any], Any]:
     """(Σ objectives with the server's, each party's constraints, Σ pooled with the server's)."""
     bound = bind(problem, parties, server, start=w)
-    found = [jax.vmap(lambda own: own(jnp.asarray(w)))(oracles) for oracles in bound.oracles]
-    own = bound.server(jnp.asarray(w))
+    found = [jax.vmap(lambda own: own(jnp.asarray(w)))(oracles) for oracles in bound.stacks]
+    own = bound.server_data.functions(jnp.asarray(w))
     by_party = {
         i: c for places, v in zip(bound.order, found, strict=True) for i, c in zip(places, v.constraints, strict=True)
     }
@@ -359,16 +359,16 @@ def test_bounds_stand_in_order():
 @pytest.mark.parametrize(
     ("constraint", "told"),
     [
-        (lambda e: abs(e) >= 0.1, r"only abs\(\.\.\.\) <= bound can be kept"),
-        (lambda e: 0.1 - abs(e) <= 0.1, r"only abs\(\.\.\.\) <= bound can be kept"),
-        (lambda e: abs(e).between(0.1, 0.2), r"only abs\(\.\.\.\) <= bound can be kept"),
+        (lambda e: abs(e) >= 0.1, r"only abs\(\.\.\.\) <= bound is convex"),
+        (lambda e: 0.1 - abs(e) <= 0.1, r"only abs\(\.\.\.\) <= bound is convex"),
+        (lambda e: abs(e).between(0.1, 0.2), r"only abs\(\.\.\.\) <= bound is convex"),
         (lambda e: abs(e) == 0.1, r"not smooth; write abs\(\.\.\.\) <= number"),
         (
             lambda e: sum(abs(e - k) for k in range(7)) <= 1,
-            "into 128 smooth inequalities; at most 64 in one constraint",
+            "to 128 smooth inequalities; a constraint may have at most 64",
         ),
-        (lambda e: fp.largest(*[e] * (MOST_PARTS + 1)) <= 1, "into 65 smooth inequalities"),
-        (lambda e: fp.largest(e, -e) >= 0.1, r"only largest\(\.\.\.\) <= bound can be kept"),
+        (lambda e: fp.largest(*[e] * (MOST_PARTS + 1)) <= 1, "to 65 smooth inequalities"),
+        (lambda e: fp.largest(e, -e) >= 0.1, r"only largest\(\.\.\.\) <= bound is convex"),
         (lambda e: fp.largest(e, -e) == 0.1, "not smooth; write"),
     ],
 )
@@ -390,7 +390,7 @@ def test_the_largest_is_of_expressions_over_one_scope():
     e, number = fp.mean(product), cast("Any", 0.5)
     with pytest.raises(ValueError, match="at least one expression"):
         fp.largest()
-    with pytest.raises(TypeError, match="an expression is wanted"):
+    with pytest.raises(TypeError, match="expected an expression"):
         fp.largest(e, number)
     with pytest.raises(ValueError, match=r"fp\.largest mixes the scopes party, pooled"):
         fp.largest(e, e.pooled())

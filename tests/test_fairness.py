@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedpact as fp
-from fedpact.federation.binding import Bound, bind
 from fedpact.federation.blocks import bind_columns
 from fedpact.problem.split import EMBEDDED
+from fedpact.settings import bind
+from fedpact.settings.base import Bound
 
 MODEL = fp.linear(bias=True)
 LOSS = fp.logistic_loss(MODEL)
@@ -47,7 +48,7 @@ def scores_of(params: Any, rows: Any) -> np.ndarray:
 
 def at_start(bound: Bound) -> np.ndarray:
     """The only party's smooth constraints at the starting point."""
-    return np.asarray(jax.vmap(lambda own: own(bound.start))(bound.oracles[0]).constraints)[0]
+    return np.asarray(jax.vmap(lambda own: own(bound.start))(bound.stacks[0]).constraints)[0]
 
 
 def people(rows: int, seed: int = 2) -> fp.Table:
@@ -165,8 +166,8 @@ def test_over_columns_gaps_are_over_all_rows(name: str, measured: str):
     of, more = (loss, {}) if measured == "losses" else (SPLIT, {"temperature": 0.5})
     bound = bind_columns(fp.minimize(fp.mean(loss), [GAPS[name](of, **more) <= 0.25]), parties)
     scores = np.random.default_rng(2).normal(size=40)
-    rows = {**bound.server.rows, EMBEDDED: jnp.asarray(scores)}
-    pooled = dataclasses.replace(bound.server, rows=rows)(bound.start).pooled
+    rows = {**bound.server_data.functions.rows, EMBEDDED: jnp.asarray(scores)}
+    pooled = dataclasses.replace(bound.server_data.functions, rows=rows)(bound.start).pooled
     assert len(pooled) == ROWS[name]
     per_row = MEASURED[measured][2](scores, table["y"])
     expected = plain(name, per_row, table["y"], table["sex"])

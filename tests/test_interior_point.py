@@ -1,12 +1,10 @@
 """The interior-point method on random problems whose solution an independent solver gives, and what it says and tells."""
 
-import dataclasses
 import re
 from collections.abc import Sequence
 from typing import Any
 
 import cvxpy as cp
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -29,9 +27,9 @@ from problems import (
 )
 
 import fedpact as fp
-from fedpact.engines.local import LocalNetwork
-from fedpact.federation.binding import bind
-from fedpact.protocol.algorithm import Goal
+from fedpact.engines.exchanges import ExchangePlan
+from fedpact.engines.serialization import Layout
+from fedpact.settings import bind
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -479,68 +477,38 @@ def test_options_are_checked(option: str, given: Any, words: str) -> None:
         fp.InteriorPoint(**{option: given})
 
 
-@dataclasses.dataclass
-class Heard:
-    """A network that keeps the shapes of what passes through it."""
-
-    net: Any
-    calls: list[Any] = dataclasses.field(default_factory=list)
-    replies: list[Any] = dataclasses.field(default_factory=list)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.net, name)
-
-    def exchange(self, step: Any, parties: Any, message: Any) -> Any:
-        reply, states = self.net.exchange(step, parties, message)
-        self.calls.append(message)
-        self.replies.append(reply)
-        return reply, states
-
-
-def overheard(disclose: bool | None) -> Any:
-    """One round with 5 parties of 3 constraints each, one pooled constraint and 7 parameters: no two counts are alike."""
+def exchanges(disclose: bool | None) -> ExchangePlan:
+    """Of 5 parties with 3 constraints each, one pooled constraint and 7 parameters: no two counts are alike."""
     *tables, own = regression(3, (9, 9, 9, 9, 9, 10), (0.5,) * 6, d=7)
     limits = [(fp.mean(excess) <= bound).named(f"{bound}") for bound in (0.0, 0.1, 0.2)]
     limits += [(fp.mean(excess).pooled() <= 0.3).named("pooled"), (fp.mean(excess).at_server() <= 0.0).named("own")]
-    net = LocalNetwork.of(bind(fp.minimize(fp.mean(SQUARED), limits), fp.split_rows(tables), own, disclose=disclose))
-    method = fp.InteriorPoint()
-    heard: Any = Heard(net)
-    goal = Goal(jnp.asarray(TOLERANCE), jnp.asarray(TOLERANCE))
-
-    def one_round(net: LocalNetwork) -> Any:
-        heard.net = net
-        server, parties = method.init(heard, jnp.zeros(7), goal, jax.random.key_data(jax.random.key(0)))
-        out = method.round(server, parties, heard)
-        heard.calls, heard.replies = (
-            jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), seen)
-            for seen in (heard.calls, heard.replies)
-        )
-        return out
-
-    jax.eval_shape(one_round, net)
-    return heard
+    bound = bind(fp.minimize(fp.mean(SQUARED), limits), fp.split_rows(tables), own, disclose=disclose)
+    return ExchangePlan.of(fp.InteriorPoint().bind(bound.setting), bound)
 
 
-def test_the_server_sees_sums_and_maxima_only() -> None:
-    heard = overheard(disclose=False)
-    joined, reply = heard.replies
-    assert jax.tree.leaves(joined) == []
-    assert reply.each is None
+def shapes(layout: Layout, field: str = "") -> list[tuple[int, ...]]:
+    return [leaf.shape for leaf in layout.leaves if leaf.name.startswith(field)]
+
+
+def test_a_party_sends_what_is_summed_or_maximised_only() -> None:
+    join, step = list(exchanges(disclose=False).exchanges.values())[:2]
+    assert shapes(join.reply) == []
+    assert shapes(step.reply, ".per_party") == []
     d, parties, constraints, own = 7, 5, 3, 1
-    shapes = [leaf.shape for leaf in jax.tree.leaves((reply.sum, reply.max))]
-    assert not any(count in shape for shape in shapes for count in (parties, constraints))
-    assert set(shapes) <= {(), (d,), (d * (d + 1) // 2,), (own,), (own, d)}  # `own` is the pooled constraint
-    assert all(leaf.shape == () for leaf in jax.tree.leaves(reply.max))
-    assert sum(np.prod(shape, dtype=int) for shape in shapes) == d * (d + 1) // 2 + 5 * d + 17 + own * (1 + d)
-    told = [leaf.shape for leaf in jax.tree.leaves(heard.calls)]
-    assert not any(count in shape for shape in told for count in (parties, constraints))
+    sent = shapes(step.reply)
+    assert not any(count in shape for shape in sent for count in (parties, constraints))
+    assert set(sent) <= {(), (d,), (d * (d + 1) // 2,), (own,), (own, d)}  # `own` is the pooled constraint
+    assert all(shape == () for shape in shapes(step.reply, ".max"))
+    assert sum(np.prod(shape, dtype=int) for shape in sent) == d * (d + 1) // 2 + 5 * d + 17 + own * (1 + d)
+    assert not any(count in shape for shape in shapes(step.message) for count in (parties, constraints))
 
 
 @pytest.mark.parametrize("disclose", [True, None])
-def test_a_party_tells_what_it_agreed_to(disclose: bool | None) -> None:
-    _, reply = overheard(disclose).replies
-    assert [leaf.shape for leaf in jax.tree.leaves(reply.each)] == [(5, 3), (5, 3)]
-    assert not any(5 in leaf.shape or 3 in leaf.shape for leaf in jax.tree.leaves((reply.sum, reply.max)))
+def test_a_party_discloses_what_it_agreed_to(disclose: bool | None) -> None:
+    _, step = list(exchanges(disclose).exchanges.values())[:2]
+    assert shapes(step.reply, ".per_party") == [(3,), (3,)]
+    assert shapes(step.combined, ".per_party") == [(5, 3), (5, 3)]
+    assert not any(5 in shape or 3 in shape for shape in shapes(step.reply, ".sum") + shapes(step.reply, ".max"))
 
 
 # starts and scales that need care

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedpact as fp
-from fedpact.federation.binding import bind
 from fedpact.problem.losses import Loss
 from fedpact.problem.models import EquinoxModel, Model
+from fedpact.settings import bind
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(7, 3))
@@ -293,7 +293,7 @@ def test_slopes_and_curvatures_are_those_of_finite_differences(loss: Loss):
     expressions = [fp.mean(loss, where=fp.col("n") < 5), fp.mean(type(loss)(**vars(loss)), where=fp.col("n") > 3)]
     problem = fp.minimize(expressions[0] + 0.5 * expressions[1] + 0.1 * fp.value(fp.squared_norm))
     bound = bind(problem, [TABLE])
-    own = jax.tree.map(lambda leaf: leaf[0], bound.oracles[0])
+    own = jax.tree.map(lambda leaf: leaf[0], bound.stacks[0])
     w = bound.start + 0.3 * jnp.asarray(RNG.normal(size=bound.start.size))
 
     @jax.jit
@@ -322,7 +322,7 @@ def test_labels_may_be_whole_numbers_floats_or_truth_values(labels: np.ndarray):
     np.testing.assert_allclose(softmax, expected, rtol=1e-12)
     problem = fp.minimize(fp.mean(fp.squared_loss(fp.linear())), [fp.mean(fp.logistic_loss(fp.linear())) <= 1])
     bound = bind(problem, [rows], start={"w": np.ones(3)})
-    own = jax.tree.map(lambda leaf: leaf[0], bound.oracles[0])
+    own = jax.tree.map(lambda leaf: leaf[0], bound.stacks[0])
     found = jax.jit(lambda w: own(w))(bound.start)
     np.testing.assert_allclose(found.objective, squares.mean(), rtol=1e-12)
     np.testing.assert_allclose(found.constraints, [expected.mean() - 1], rtol=1e-12)
@@ -332,7 +332,7 @@ def test_a_row_wise_function_may_give_whole_numbers():
     bound = bind(
         fp.minimize(fp.value(fp.squared_norm), [fp.mean(lambda w, rows: rows["n"]) <= 1]), [TABLE], start=np.ones(2)
     )
-    own = jax.tree.map(lambda leaf: leaf[0], bound.oracles[0])
+    own = jax.tree.map(lambda leaf: leaf[0], bound.stacks[0])
     np.testing.assert_allclose(own(bound.start).constraints, [2.0])
 
 

@@ -101,7 +101,10 @@ def test_small_messages_do_what_all_blocks_do(m: int, printed: bool) -> None:
 
 def test_corrected_and_printed_differ() -> None:
     """With equal pulls the printed line pulls nothing: parties without a set go where the mean loss is least."""
-    problem, parties = stated(3, pull=0.5, sets=[fp.l1_ball(0.2), fp.sets.everywhere(), fp.sets.everywhere()]), federation(3)
+    problem, parties = (
+        stated(3, pull=0.5, sets=[fp.l1_ball(0.2), fp.sets.everywhere(), fp.sets.everywhere()]),
+        federation(3),
+    )
     exact = fp.solve(problem, parties, tolerance=1e-9).params
     far = {}
     for make in (fp.PCFedAvg, fp.PCFedAvg.as_printed):
@@ -183,7 +186,9 @@ def test_a_set_never_leaves_its_party(name: str, tmp_path: pathlib.Path) -> None
     """No message down, no reply, and nothing of the server's changes with a set that does not bind; nor is it saved."""
     m = 3
     parties = federation(m)
-    first, second = ([fp.sets.l2_ball(r) for r in radii] for radii in ((701.25, 802.5, 903.75), (1701.25, 1802.5, 1903.75)))
+    first, second = (
+        [fp.sets.l2_ball(r) for r in radii] for radii in ((701.25, 802.5, 903.75), (1701.25, 1802.5, 1903.75))
+    )
     seen: list[list[Any]] = []
     for sets in (first, second):
         bound = bind(stated(m, sets=sets), parties)
@@ -602,7 +607,7 @@ def test_bad_personal_problems_are_told() -> None:
         (lambda: solved(ball, -1.0), "pull σ is a finite number > 0"),
         (lambda: solved(ball, [0.1, float("nan"), 0.1]), "number 2 is nan"),
         (lambda: solved(ball, True), "pull σ"),
-        (lambda: solved(ball, subject_to=[loss <= 1.0]), "beside personal="),
+        (lambda: solved(ball, subject_to=[loss <= 1.0]), "together with personal="),
         (lambda: solved(ball, regularizer=fp.l1(0.1)), "fp.sets.box, fp.l1_ball"),
         (lambda: solved(fp.l1_ball(1.0, on="v")), "the set of party 'party 1': .* is on 'v', but the parameters are w"),
         (lambda: solved(fp.sets.affine(np.ones((1, 7)), [1.0])), "a matrix of 7 columns, but it is on 4 parameters"),

@@ -185,15 +185,15 @@ GOOD: dict[str, Any] = {"scores": [0.9, 0.4, 0.6, 0.1], "labels": [1, -1, 1, -1]
         ({"groups": [0, 0, 0, 0]}, "groups holds 0 only; at least two groups"),
         (
             {"groups": [0, 0, 1]},
-            r"one entry a row each, but their shapes are scores \(4,\), labels \(4,\), groups \(3,\)",
+            r"one entry per row each, but their shapes are scores \(4,\), labels \(4,\), groups \(3,\)",
         ),
         ({"scores": [0.9, np.nan, 0.6, np.inf]}, "scores holds 2 values that are NaN or infinite in 4 rows"),
-        ({"scores": ["a", "b", "c", "d"]}, "numbers are wanted"),
+        ({"scores": ["a", "b", "c", "d"]}, "numbers are required"),
         ({"labels": [1, 1, 1, 1]}, "labels holds 1; two different labels"),
         ({"labels": [0, 1, 2, 1]}, "labels holds 0, 1, 2; two different labels"),
         ({"labels": [1, -1, -1, -1]}, "group 1 has no row with the label 1"),
         ({"positive": 0}, "positive=0: labels holds -1, 1"),
-        ({"scores": [], "labels": [], "groups": []}, "one entry a row"),
+        ({"scores": [], "labels": [], "groups": []}, "one entry per row"),
     ],
 )
 @pytest.mark.parametrize("fit", [equal_opportunity, calibrated_equal_opportunity])
@@ -204,7 +204,7 @@ def test_what_cannot_be_fitted_is_refused(fit: Any, change: dict[str, Any], told
 
 def test_what_only_mixing_refuses():
     fit: Any = calibrated_equal_opportunity
-    with pytest.raises(ValueError, match=r"go from -2 to 0\.9, but probabilities are wanted"):
+    with pytest.raises(ValueError, match=r"go from -2 to 0\.9, but probabilities are required"):
         fit(**(GOOD | {"scores": [0.9, 0.4, 0.6, -2]}))
     with pytest.raises(ValueError, match="cost='tpr'"):
         fit(**GOOD, cost="tpr")
@@ -216,7 +216,7 @@ def test_what_only_mixing_refuses():
 @pytest.mark.parametrize("fit", [equal_opportunity, calibrated_equal_opportunity])
 def test_rows_to_decide_about_are_checked(fit: Any):
     fitted = fit(**GOOD)
-    with pytest.raises(ValueError, match="groups holds 2, which was not there in the fit: 0, 1"):
+    with pytest.raises(ValueError, match="groups holds 2, which is not a group of the fit: 0, 1"):
         fitted.predict([0.5, 0.5], [0, 2])
     with pytest.raises(ValueError, match=r"shapes \(2,\) and \(1,\)"):
         fitted.predict([0.5, 0.5], [0])

@@ -17,16 +17,15 @@ from hypothesis import strategies as st
 from problems import SQUARED, excess, regression
 
 import fedpact as fp
-from fedpact.engines.local import LocalNetwork, Metered
-from fedpact.federation.binding import bind
-from fedpact.federation.blocks import Block
+from fedpact.engines.local import LocalNetwork
 from fedpact.federation.buckets import FILL, SMALL, buckets
-from fedpact.federation.setting import Setting
 from fedpact.problem.oracle import Oracle
-from fedpact.protocol.algorithm import Answer, Goal, Info, Status
+from fedpact.protocol.algorithm import Answer, Begin, Goal, Info, Method, Status
 from fedpact.protocol.messages import Reply, combine, merge, size_in_bytes
-from fedpact.protocol.network import Step
+from fedpact.protocol.phases import Ask, GradientStep, Phase, Phases, ServerData, play
 from fedpact.run import drivers
+from fedpact.settings import bind
+from fedpact.settings.base import Bound
 
 # replies
 
@@ -35,27 +34,27 @@ def test_replies_are_combined_by_their_field() -> None:
     stacked = Reply(
         sum={"a": jnp.array([[1.0, 2.0], [3.0, 4.0]]), "b": jnp.array([1, 10])},
         max=jnp.array([[5.0, -1.0], [2.0, 7.0]]),
-        each=jnp.array([[1.0], [2.0]]),
+        per_party=jnp.array([[1.0], [2.0]]),
     )
     both = combine(stacked)
     assert both.sum["a"].tolist() == [4.0, 6.0]
     assert both.sum["b"].item() == 11
     assert both.max.tolist() == [5.0, 7.0]
-    assert both.each.tolist() == [[1.0], [2.0]]
+    assert both.per_party.tolist() == [[1.0], [2.0]]
 
 
 def test_buckets_are_merged_in_party_order() -> None:
-    large = Reply(sum=jnp.array([1.0]), max=jnp.array(-3.0), each=jnp.array([30.0, 10.0]))  # parties 2 and 0
-    small = Reply(sum=jnp.array([2.0]), max=jnp.array(-4.0), each=jnp.array([20.0]))  # party 1
+    large = Reply(sum=jnp.array([1.0]), max=jnp.array(-3.0), per_party=jnp.array([30.0, 10.0]))  # parties 2 and 0
+    small = Reply(sum=jnp.array([2.0]), max=jnp.array(-4.0), per_party=jnp.array([20.0]))  # party 1
     merged = merge([large, small], jnp.array([1, 2, 0]))
     assert merged.sum.tolist() == [3.0]
     assert merged.max.item() == -3.0
-    assert merged.each.tolist() == [10.0, 20.0, 30.0]
+    assert merged.per_party.tolist() == [10.0, 20.0, 30.0]
 
 
 def test_empty_replies_stay_empty() -> None:
     nothing = merge([combine(Reply()), combine(Reply())], jnp.array([0, 1]))
-    assert (nothing.sum, nothing.max, nothing.each) == (None, None, None)
+    assert (nothing.sum, nothing.max, nothing.per_party) == (None, None, None)
 
 
 def test_bytes_of_a_message() -> None:
@@ -95,9 +94,9 @@ def test_tables_read_whole_are_not_padded(sizes: list[int]) -> None:
 # exchanges
 
 
-def told(own: Oracle, state: None, message: jax.Array) -> tuple[None, Reply]:
+def objective(own: Oracle, state: None, message: jax.Array) -> tuple[None, Reply]:
     value = own(message).objective
-    return state, Reply(sum=value, max=value, each=(own.index, value))
+    return state, Reply(sum=value, max=value, per_party=(own.index, value))
 
 
 @settings(max_examples=12)
@@ -106,9 +105,9 @@ def test_an_exchange_is_a_plain_sum_over_unequal_parties(sizes: list[int]) -> No
     tables = regression(0, sizes, [1.0] * len(sizes), d=2)
     w = np.array([0.5, -2.0])
     by_hand = np.array([np.mean(0.5 * (t["x"] @ w - t["y"]) ** 2) for t in tables]) / len(tables)
-    net = LocalNetwork.of(bind(fp.minimize(fp.mean(SQUARED)), fp.split_rows(tables)))
-    reply, _ = jax.jit(lambda net, w: net.exchange(told, None, w))(net, jnp.asarray(w))
-    index, values = reply.each
+    network = LocalNetwork.of(bind(fp.minimize(fp.mean(SQUARED)), fp.split_rows(tables)))
+    (reply,), _ = jax.jit(lambda network, w: network.exchange([Ask(objective, w)], None))(network, jnp.asarray(w))
+    index, values = reply.per_party
     assert index.tolist() == list(range(len(sizes)))
     np.testing.assert_allclose(values, by_hand, rtol=1e-13)
     np.testing.assert_allclose(reply.sum, by_hand.sum(), rtol=1e-13)
@@ -116,44 +115,58 @@ def test_an_exchange_is_a_plain_sum_over_unequal_parties(sizes: list[int]) -> No
 
 
 @pytest.fixture(scope="module")
-def net() -> LocalNetwork:
+def bound() -> Bound:
     """Four parties in two buckets, and a server with rows of its own."""
     *tables, own = regression(1, (9, 4, 8, 4, 17), (1.0,) * 5, d=3)
     constraints = [fp.mean(excess) <= 0.0, fp.mean(excess).at_server() <= 0.0]
     bound = bind(fp.minimize(fp.mean(SQUARED), constraints), fp.split_rows(tables), own)
-    assert len(bound.oracles) == 2
-    return LocalNetwork.of(bound)
+    assert len(bound.stacks) == 2
+    return bound
 
 
-def test_states_come_back_to_their_parties(net: LocalNetwork) -> None:
+def test_states_come_back_to_their_parties(bound: Bound) -> None:
     def compare(own: Oracle, state: jax.Array, message: None) -> tuple[jax.Array, Reply]:
-        return state + 1, Reply(each=(own.index, state))
+        return state + 1, Reply(per_party=(own.index, state))
 
-    given_to = net.scattered(jnp.arange(4))
-    reply, after = net.exchange(compare, given_to, None)
-    assert reply.each[0].tolist() == reply.each[1].tolist() == [0, 1, 2, 3]
-    assert net.exchange(compare, after, None)[0].each[1].tolist() == [1, 2, 3, 4]
+    network = LocalNetwork.of(bound)
+    (reply,), after = network.exchange([Ask(compare, None)], bound.by_bucket(list(np.arange(4))))
+    assert reply.per_party[0].tolist() == reply.per_party[1].tolist() == [0, 1, 2, 3]
+    (reply,), _ = network.exchange([Ask(compare, None)], after)
+    assert reply.per_party[1].tolist() == [1, 2, 3, 4]
+    assert [int(state) for state in bound.by_name(after).values()] == [1, 2, 3, 4]
 
 
-def test_a_step_sees_its_own_rows_and_nothing_of_the_server(net: LocalNetwork) -> None:
+def test_a_gradient_step_is_the_same_party_by_party(bound: Bound) -> None:
+    """In one process the sum is differentiated; elsewhere each party sends its own values and gradients."""
+
+    def functions(own: Oracle, state: None, context: jax.Array, w: jax.Array) -> jax.Array:
+        values = own(context * w)
+        return jnp.append(values.constraints, values.objective)
+
+    step, message = GradientStep(functions), (jnp.asarray(2.0), jnp.array([1.0, -2.0, 0.5]))
+    (reply,), _ = LocalNetwork.of(bound).exchange([Ask(step, message)], None)
+    each = [step(bound.own_data(name), None, message)[1].sum for name in bound.names]
+    np.testing.assert_allclose(reply.sum.values, sum(r.values for r in each), rtol=1e-13)
+    np.testing.assert_allclose(reply.sum.gradients, sum(r.gradients for r in each), rtol=1e-13)
+
+
+def test_a_step_sees_its_own_rows_and_nothing_of_the_server(bound: Bound) -> None:
     seen = []
 
     def look(own: Any, state: Any, message: Any) -> tuple[None, Reply]:
         seen.append((own, state, message))
         return None, Reply()
 
-    net.exchange(look, None, jnp.zeros(3))
-    assert len(seen) == len(net.oracles)
-    for (own, state, message), stack in zip(seen, net.oracles, strict=True):
+    LocalNetwork.of(bound).exchange([Ask(look, jnp.zeros(3))], None)
+    assert len(seen) == len(bound.stacks)
+    for (own, state, message), stack in zip(seen, bound.stacks, strict=True):
         assert type(own) is Oracle
-        assert own.program == stack.program != net.server.program
+        assert own.program == stack.program != bound.server_data.functions.program
         assert {name: column.shape for name, column in own.rows.items()} == {
             name: column.shape[1:] for name, column in stack.rows.items()
         }
         assert state is None
         assert message.shape == (3,)
-    assert {typing.get_args(kind)[0][0] for kind in typing.get_args(Step)} == {Oracle, Block}
-    assert all(len(typing.get_args(kind)[0]) == 3 for kind in typing.get_args(Step))
 
 
 METHODS = {
@@ -162,41 +175,25 @@ METHODS = {
     "ADMM": fp.ProxAL(fp.ADMM()),
     "as printed": fp.ProxAL.as_printed(),
     "central": fp.CentralProxAL(),
+    "interior point": fp.InteriorPoint(),
 }
 
 
-class Guard:
-    """A network that lets only named methods of a hashable object out to the parties: no closure, no array inside."""
-
-    def __init__(self, net: Any, steps: list[str]):
-        self.net, self.steps = net, steps
-        self.parties, self.server, self.regularizer = net.parties, net.server, net.regularizer
-
-    def exchange(self, step: Any, parties: Any, message: Any) -> Any:
-        hash(step.__self__)  # options only; an array of the server's would not be hashable
+@pytest.mark.parametrize("name", METHODS)
+def test_only_named_steps_leave_the_server(bound: Bound, name: str) -> None:
+    """A party runs a named function of a hashable object: no closure, no array of the server's inside."""
+    method = METHODS[name].bind(bound.setting)
+    steps = []
+    for phase in (*method.opening, *method.round):
+        assert isinstance(phase, Phase)
+        step: Any = phase.step
+        hash(step.__self__)
         function = step.__func__
         assert function.__closure__ is None
         assert list(inspect.signature(function).parameters) == ["self", "own", "state", "message"]
         assert typing.get_type_hints(function)["own"] is Oracle
-        self.steps.append(function.__name__)
-        return self.net.exchange(step, parties, message)
-
-    def when(self, predicate: Any, branch: Callable[..., Any], *operands: Any) -> Any:
-        return self.net.when(predicate, lambda net, *given: branch(Guard(net, self.steps), *given), *operands)
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_only_named_steps_leave_the_server(net: LocalNetwork, name: str) -> None:
-    method = METHODS[name].prepared(Setting(3, net.parties))
-    steps: list[str] = []
-    goal = Goal(jnp.asarray(1e-6), jnp.asarray(1e-6))
-
-    def two_rounds(net: LocalNetwork) -> Any:
-        server, parties = method.init(Guard(net, steps), jnp.zeros(3), goal, 0)
-        return method.round(server, parties, Guard(net, steps))
-
-    jax.eval_shape(two_rounds, net)
-    assert steps == ["join", "step", "pull"]
+        steps.append(function.__name__)
+    assert steps == ["join", "step"] if name == "interior point" else ["join", "step", "pull"]
 
 
 # what is counted
@@ -208,57 +205,87 @@ class Place(eqx.Module):
     worst: jax.Array
 
 
+class Line(eqx.Module):
+    """The server within a round."""
+
+    server: Place
+    info: Info
+
+
 class Descent(fp.Algorithm):
     """Gradient descent on Σ f_i. Every third round asks for the largest loss too, and if it is low a number more."""
 
     low: float
 
-    def init(self, net: Any, w: jax.Array, goal: Goal, key: jax.Array) -> tuple[Place, Any]:
-        return Place(w, jnp.zeros((), int), jnp.asarray(jnp.inf)), net.exchange(self.nothing, None, None)[1]
+    def bound(self, setting: Any) -> "DescentMethod":
+        return DescentMethod(self.low)
 
-    def round(self, server: Place, parties: Any, net: Any) -> tuple[Place, Any, Info]:
-        reply, parties = net.exchange(self.slope, parties, server.w)
-        value, gradient = reply.sum
-        server = Place(server.w - 0.1 * gradient, server.k + 1, server.worst)
-        server, parties = net.when(server.k % 3 == 0, self.ask, server, parties)
-        return server, parties, Info(value, jnp.zeros(()), jnp.max(jnp.abs(gradient)))
 
-    def ask(self, net: Any, server: Place, parties: Any) -> tuple[Place, Any]:
-        reply, parties = net.exchange(self.loss, parties, server.w)
-        server = Place(server.w, server.k, reply.max)
-        return net.when(server.worst < self.low, self.ask_more, server, parties)
+class DescentMethod(Method[Place]):
+    low: float
 
-    def ask_more(self, net: Any, server: Place, parties: Any) -> tuple[Place, Any]:
-        return server, net.exchange(self.nothing, parties, server.worst)[1]
+    @property
+    def round(self) -> Phases:
+        return (
+            Phase(self.ask, self.slope, self.hear),
+            Phase(self.ask, self.loss, self.hear_loss, only_if=third),
+            Phase(self.ask_more, self.nothing, self.unchanged, only_if=self.is_low),
+        )
 
-    def nothing(self, own: Oracle, state: Any, message: Any) -> tuple[jax.Array, Reply]:
-        return jnp.zeros(()), Reply()
+    def start(self, own: ServerData, begin: Begin, reply: Reply) -> Place:
+        return Place(begin.w, jnp.zeros((), int), jnp.asarray(jnp.inf))
+
+    def ask(self, own: ServerData, carry: Any) -> jax.Array:
+        return carry.w if isinstance(carry, Place) else carry.server.w
 
     def slope(self, own: Oracle, state: Any, message: jax.Array) -> tuple[Any, Reply]:
         return state, Reply(sum=jax.value_and_grad(lambda w: own(w).objective)(message))
 
+    def hear(self, own: ServerData, server: Place, reply: Reply) -> Line:
+        value, gradient = reply.sum
+        info = Info(value, jnp.zeros(()), jnp.max(jnp.abs(gradient)))
+        return Line(Place(server.w - 0.1 * gradient, server.k + 1, server.worst), info)
+
     def loss(self, own: Oracle, state: Any, message: jax.Array) -> tuple[Any, Reply]:
-        return state, Reply(max=own(message).objective, each=own.index)
+        return state, Reply(max=own(message).objective, per_party=own.index)
+
+    def hear_loss(self, own: ServerData, carry: Line, reply: Reply) -> Line:
+        return Line(Place(carry.server.w, carry.server.k, reply.max), carry.info)
+
+    def is_low(self, carry: Line) -> jax.Array:
+        return third(carry) & (carry.server.worst < self.low)
+
+    def ask_more(self, own: ServerData, carry: Line) -> jax.Array:
+        return carry.server.worst
+
+    def nothing(self, own: Oracle, state: Any, message: Any) -> tuple[Any, Reply]:
+        return state, Reply()
+
+    def unchanged(self, own: ServerData, carry: Line, reply: Reply) -> Line:
+        return carry
+
+    def finish(self, own: ServerData, carry: Line) -> tuple[Place, Info]:
+        return carry.server, carry.info
 
     def status(self, server: Place) -> jax.Array:
-        return jnp.asarray(int(Status.running))
+        return Status.running.as_array()
 
-    def answer(self, server: Place, net: Any) -> Answer:
-        return Answer(server.w, jnp.zeros(0), jnp.zeros(0), jnp.asarray(0.0))
-
-    def multipliers(self, own: Oracle, state: Any, answer: Answer) -> jax.Array:
-        return jnp.zeros(0)
-
-    def aim(self, server: Place, goal: Goal) -> Place:
-        return server
+    def answer(self, own: ServerData, carry: Place) -> Answer:
+        return Answer(carry.w, jnp.zeros(0), jnp.zeros(0), jnp.asarray(0.0))
 
 
-def test_a_branch_costs_only_when_it_is_taken() -> None:
+def third(carry: Line) -> jax.Array:
+    return carry.server.k % 3 == 0
+
+
+@pytest.mark.parametrize("driver", ["chunked", "stepwise"])
+def test_a_branch_costs_only_when_it_is_taken(driver: Any) -> None:
     tables = regression(2, (6, 5), (1.0, 1.0), d=3)
     path = _descended(tables, 60)
     losses = np.array([max(np.mean(0.5 * (t["x"] @ w - t["y"]) ** 2) / 2 for t in tables) for w in path])
     method = Descent(low=float(np.median(losses)))
-    run = fp.solve(fp.minimize(fp.mean(SQUARED)), fp.split_rows(tables), method, tolerance=1e-9, max_rounds=60)
+    problem, parties = fp.minimize(fp.mean(SQUARED)), fp.split_rows(tables)
+    run = fp.solve(problem, parties, method, tolerance=1e-9, max_rounds=60, driver=driver)
     assert run.status == "max_rounds"
     asked = run.history["round"] % 3 == 0
     more = asked & (losses < method.low)
@@ -279,16 +306,41 @@ def _descended(tables: list[fp.Table], rounds: int) -> list[np.ndarray]:
     return path
 
 
-def test_a_meter_counts_what_passes(net: LocalNetwork) -> None:
-    def spent(flag: jax.Array) -> tuple[Any, Any, Any]:
-        meter = Metered(net)
-        meter.when(flag, lambda inner, w: (inner.exchange(told, None, w)[0].sum * w,), jnp.ones(3))
-        return tuple(jnp.asarray(x) for x in (meter.exchanges, meter.bytes_up, meter.bytes_down))
+@pytest.mark.parametrize("traced", [True, False])
+def test_phases_count_what_passes(bound: Bound, traced: bool) -> None:
+    phase = Phase(lambda own, w: w, objective, lambda own, w, reply: reply.sum * w, only_if=lambda w: w[0] > 0)
 
-    counted = jax.jit(spent)
-    assert [int(x) for x in counted(jnp.asarray(False))] == [0, 0, 0]
-    up = 4 * (8 + 8) + 4 * (8 + 8)  # sum and max from each of four parties, and what each tells about itself
-    assert [int(x) for x in counted(jnp.asarray(True))] == [1, up, 4 * 3 * 8]
+    def spent(network: LocalNetwork, own: ServerData, w: jax.Array) -> tuple[jax.Array, Any]:
+        carry, _, traffic = play([phase], own, network, w, (None, None))
+        return carry, jax.tree.leaves(traffic)
+
+    counted = jax.jit(spent) if traced else spent
+    network, own = LocalNetwork.of(bound), bound.server_data
+    carry, traffic = counted(network, own, jnp.zeros(3))
+    assert carry.tolist() == [0.0, 0.0, 0.0]
+    assert [int(x) for x in traffic] == [0, 0, 0]
+    up = 4 * (8 + 8) + 4 * (8 + 8)  # sum and max from each of four parties, and what each sends of its own
+    assert [int(x) for x in counted(network, own, jnp.ones(3))[1]] == [1, up, 4 * 3 * 8]
+
+
+def test_messages_of_phases_at_the_same_time_are_made_before_any_reply_is_heard() -> None:
+    order: list[str] = []
+
+    def phase(name: str) -> Phase:
+        def ask(own: Any, carry: Any) -> Any:
+            order.append(f"ask {name}")
+            return carry
+
+        def hear(own: Any, carry: Any, reply: Reply) -> Any:
+            order.append(f"hear {name}")
+            return carry
+
+        return Phase(ask, lambda own, state, message: (state, Reply()), hear)
+
+    tables = regression(0, (3, 3), (1.0, 1.0), d=2)
+    bound = bind(fp.minimize(fp.mean(SQUARED)), fp.split_rows(tables))
+    play([(phase("a"), phase("b")), phase("c")], bound.server_data, LocalNetwork.of(bound), jnp.zeros(2), None)
+    assert order == ["ask a", "ask b", "hear a", "hear b", "ask c", "hear c"]
 
 
 # how often a round is traced
@@ -316,13 +368,14 @@ def test_a_round_is_traced_once(method: fp.ProxAL) -> None:
         return fp.minimize(fp.mean(counted), [(fp.mean(counted).pooled() >= -1.0).named("limit")])
 
     bound = bind(stated(), parties, start=start)
-    net = LocalNetwork.of(bound)
-    chosen = method.prepared(Setting(3, 2, 1))
+    network, own = LocalNetwork.of(bound), bound.server_data
+    chosen = method.bind(bound.setting)
     goal = Goal(jnp.asarray(1e-30), jnp.asarray(1e-30))
-    server, states = drivers.begin(chosen, net, bound.start, goal, 0)
-    once = calls_in(lambda: jax.eval_shape(lambda *x: drivers.metered_round(chosen, *x), net, server, states))
+    server, states = drivers.begin(chosen, network, own, bound.start, goal, 0)
+    state = network, own, server, states
+    once = calls_in(lambda: jax.eval_shape(lambda *x: drivers.traced_round(chosen, *x), *state))
     assert once > 0
-    assert calls_in(lambda: drivers.chunk(chosen, net, server, states, jnp.asarray(50))) == once
+    assert calls_in(lambda: drivers.chunk(chosen, *state, jnp.asarray(50))) == once
 
     def solve(rounds: int) -> fp.Result:
         return fp.solve(stated(), parties, method, start=start, tolerance=1e-30, max_rounds=rounds)

@@ -297,7 +297,7 @@ def test_regularisers_that_are_refused(call: Callable[[], Any], kind: type[Excep
 @pytest.mark.parametrize("other", [fp.l1(1, on="b"), fp.box(0, 1), fp.group(2)])
 def test_sums_without_a_closed_prox_are_refused(other: Regularizer):
     for call in (lambda: fp.group(1) + other, lambda: other + fp.l2(1) + fp.group(1)):
-        with pytest.raises(ValueError, match=r"fp\.group has no closed proximal operator together with"):
+        with pytest.raises(ValueError, match=r"fp\.group has no closed-form proximal operator together with"):
             call()
 
 

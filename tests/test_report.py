@@ -175,9 +175,9 @@ def test_a_typical_run(tmp_path):
 @pytest.mark.parametrize("columns", [{"round": np.zeros(0, int)}, {}])
 def test_a_run_without_history(tmp_path, columns):
     run = dataclasses.replace(made_run(), history=columns)
-    assert "kept no history" in run.write(tmp_path / "report.html")
+    assert "has no history" in run.write(tmp_path / "report.html")
     page = made_run(rounds=0).write(tmp_path / "report.html")
-    assert "kept no history" in page
+    assert "has no history" in page
     assert "party 3" in page
 
 
@@ -203,7 +203,7 @@ def test_parties_that_disclose_nothing(tmp_path):
     run = made_run()
     history = {k: v for k, v in run.history.items() if k not in ("constraints", "multipliers")}
     page = dataclasses.replace(run, history=history).write(tmp_path / "report.html")
-    assert "did not tell" in page
+    assert "did not disclose" in page
     assert "At the server" in page
 
 
@@ -257,8 +257,8 @@ def test_many_parties_and_constraints(tmp_path):
     words = " ".join(reader.words)
     assert len(page.encode()) < 1_500_000
     assert "from least to greatest of 200" in words
-    assert "16 more, with more room, are not drawn" in words
-    assert "are left out" in words
+    assert "16 more, with larger margins, are not drawn" in words
+    assert "are not shown" in words
     assert reader.tags.count("details") > 40
 
 

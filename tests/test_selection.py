@@ -43,7 +43,7 @@ def test_the_bytes_explained_are_those_sent(case: Case, method: fp.Algorithm) ->
     history = case.solve(method, 1e-3, max_rounds=3).history
     assert history["bytes_up"].min() == told.bytes_up * told.parties
     assert history["bytes_down"].min() == told.bytes_down * told.parties
-    assert told.reason == "as you asked"
+    assert told.reason == "as requested"
     assert told.rounds is not None
 
 
@@ -63,7 +63,7 @@ def test_the_pact_of_the_front_door_runs(tmp_path: pathlib.Path) -> None:
 def test_options_on_the_command_line_come_first() -> None:
     done = runner.invoke(app, ["run", str(EXAMPLE), "--max-rounds", "2"])
     assert done.exit_code == 3
-    assert "2 rounds were allowed" in done.output
+    assert "stopped at max_rounds=2;" in done.output
 
 
 def test_a_pact_can_be_explained() -> None:

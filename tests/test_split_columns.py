@@ -52,13 +52,13 @@ def test_tables_apart() -> None:
     ("given", "words"),
     [
         (lambda: fp.split_columns(TABLE, {"a": [0, 1], "b": [1]}), "feature 1 is given to .*a.* and .*b"),
-        (lambda: fp.split_columns(TABLE, {"a": [0], "b": []}), "b.* gets no columns"),
-        (lambda: fp.split_columns(TABLE, {"a": [0, 7]}), "no feature 7: column 'x' has the places 0 to 4"),
+        (lambda: fp.split_columns(TABLE, {"a": [0], "b": []}), "b.* has no columns"),
+        (lambda: fp.split_columns(TABLE, {"a": [0, 7]}), "no feature 7: column 'x' has features 0 to 4"),
         (lambda: fp.split_columns(TABLE, {"a": ["age"]}), "column 'age' of the table is missing"),
         (lambda: fp.split_columns(TABLE, parties=9), "has 5 features, at least one for each party"),
         (lambda: fp.split_columns(TABLE, parties=2, active=["bank"]), "no party 'bank'; there are party 1, party 2"),
-        (lambda: fp.split_columns(TABLE, parties=2, active=[]), "labels are at no party"),
-        (lambda: fp.split_columns(fp.Table(x=TABLE["x"]), parties=2), "labels are at no party"),
+        (lambda: fp.split_columns(TABLE, parties=2, active=[]), "no party holds labels"),
+        (lambda: fp.split_columns(fp.Table(x=TABLE["x"]), parties=2), "no party holds labels"),
         (lambda: fp.split_columns(fp.Table(y=TABLE["y"]), parties=2), "column 'x' of the table is missing"),
     ],
 )
@@ -120,7 +120,7 @@ def test_models_that_do_not_fit_are_said() -> None:
         fp.solve(problem(), fp.split_rows(TABLE, parties=2), method)
     with pytest.raises(ValueError, match="server= is for parties who hold rows"):
         fp.solve(problem(), parties, method, server=TABLE)
-    with pytest.raises(ValueError, match="InteriorPoint takes parties who hold rows"):
+    with pytest.raises(ValueError, match="InteriorPoint is for parties who hold rows.*over columns use fp.FairVFL"):
         fp.solve(problem(), parties, fp.InteriorPoint())
     assert fp.explain(problem(), parties).method == "FairVFL"
     for wrong in ({"combine": "mean"}, {"top": 3}, {"bottom": fp.linear()}):

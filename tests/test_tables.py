@@ -102,8 +102,8 @@ def test_with_columns_adds_and_replaces(table: fp.Table):
         ({}, "at least one column"),
         ({"a": 3}, "column 'a' is a single value"),
         ({"a": "abc"}, "column 'a' is a single value"),
-        ({"a": [1, 2], "b": [1]}, "equally many rows, but these have: 'a' 2, 'b' 1"),
-        ({"a": [[1], [1, 2]]}, "column 'a' is no array"),
+        ({"a": [1, 2], "b": [1]}, "the same number of rows, but these have: 'a' 2, 'b' 1"),
+        ({"a": [[1], [1, 2]]}, "column 'a' is not an array"),
         ({"a": [1, None]}, "column 'a' holds NoneType, int; make it numbers or strings, with no entry missing"),
         ({"a": ["p", np.nan]}, "column 'a' holds float, str"),
         ({"a": [1, "p"]}, "column 'a' holds int, str"),
@@ -153,12 +153,12 @@ def test_gathering_columns_into_x():
 @pytest.mark.parametrize(
     ("frame", "x", "told"),
     [
-        (FRAME, ["pay", "weight"], "no column 'weight' to gather into 'x'; there are age, pay, sex, old"),
-        (FRAME, ["sex"], "column 'sex' holds strings, which cannot be gathered"),
+        (FRAME, ["pay", "weight"], "no column 'weight' to stack into 'x'; there are age, pay, sex, old"),
+        (FRAME, ["sex"], "column 'sex' holds strings, which cannot be stacked"),
         (FRAME, [], "at least one"),
         (FRAME.rename(columns={"pay": "x"}), ["age"], "the column 'x' if there is one"),
-        (pd.concat([FRAME, FRAME[["age"]]], axis=1), None, "two columns of the frame have one name: age, pay"),
-        (pd.DataFrame({1: [0], "1": [1]}), None, "two columns of the frame have one name: 1, 1"),
+        (pd.concat([FRAME, FRAME[["age"]]], axis=1), None, "two columns of the frame have the same name: age, pay"),
+        (pd.DataFrame({1: [0], "1": [1]}), None, "two columns of the frame have the same name: 1, 1"),
         (pd.DataFrame({"s": ["p", None]}), None, "column 's' holds .*with no entry missing"),
     ],
 )

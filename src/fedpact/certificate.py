@@ -1,12 +1,12 @@
-"""The certificate: how far a point with its multipliers is from optimal, measured by an exchange of its own.
+"""The certificate: how far parameters with their multipliers are from optimal, measured by a separate exchange with the parties.
 
     stationarity     dist∞(0, ∇f(w) + ∂h(w) + Σ μ_j ∇c_j(w))
     feasibility      the largest violation: [c_j]₊, |c_j| for equalities, and the distance to a box of h
     complementarity  the largest |c_j| among inequalities with μ_j > 0, and of -μ_j among those with μ_j < 0
 
-All three within a tolerance is Definition 1 of He, Peng and Sun. Nothing here comes from an algorithm but the numbers that it
-hands out: the point, and the multipliers that each party and the server hold. So anybody who has them, and the parties'
-cooperation for one exchange, can measure it again (`fp.verify`). How each setting measures is in `settings/`.
+All three at most a tolerance is Definition 1 of He, Peng and Sun (2024). Of the algorithm only the result is used: the
+parameters, and the multipliers of each party and the server. So anybody who has these, and the parties' cooperation for one
+exchange, can recompute it (`fp.verify`). The measurement for each setting is in `settings/`.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ ALL_ROWS = "all rows"
 
 
 class Measured(eqx.Module):
-    """What the exchanges of a certificate give, over rows or columns."""
+    """The results of a certificate's exchanges, over rows or columns."""
 
     stationarity: jax.Array
     outside: jax.Array  # the distance to a box of h
@@ -40,33 +40,44 @@ class Measured(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class ConstraintReport:
-    """One constraint at its holders: the parties, or the server, or all rows together."""
+    """One constraint at the result, at each of its holders: the parties, the server, or all rows together.
+
+    - `name`: of the constraint.
+    - `lower`, `upper`: its bounds, ∓∞ for none.
+    - `scope`: "party", "server" or "pooled".
+    - `rows`: the scalar inequalities g <= 0 of this scope that it consists of: columns of the certificate's multipliers.
+    - `holders`: party names, "server" or "all rows"; the following have one entry for each.
+    - `values`: of the expression, in its own units.
+    - `multipliers`: >= 0 for inequalities (both sides added), of either sign for equalities; objective per unit of the bound.
+    - `violations`: the distance outside the bounds, 0 inside.
+    - `margins`: the distance to the nearest bound, negative where it is violated.
+    """
 
     name: str
     lower: float
     upper: float
     scope: Scope
-    rows: tuple[int, ...]  # the scalar rows g <= 0 of its scope that stand for it: columns of the multipliers' arrays
+    rows: tuple[int, ...]
     holders: tuple[str, ...]
-    values: tuple[float, ...]  # the expression itself, to be compared with its bound
-    multipliers: tuple[float, ...]  # >= 0 for inequalities (both sides added), signed for equalities
-    violations: tuple[float, ...]  # how far outside the bound, 0 inside
-    margins: tuple[float, ...]  # how much room is left before the bound, negative where it is broken
+    values: tuple[float, ...]
+    multipliers: tuple[float, ...]
+    violations: tuple[float, ...]
+    margins: tuple[float, ...]
 
     @property
     def bound(self) -> str:
-        """The right-hand side in words: "<= 0.2"."""
+        """The relation and right-hand side as text: "<= 0.2"."""
         return bound_in_words(self.lower, self.upper)
 
     @property
     def worst(self) -> int:
-        """The place of the holder with the least room."""
+        """The index in `holders` of the smallest margin."""
         return int(np.argmin(self.margins))
 
 
 @dataclasses.dataclass(frozen=True)
 class PersonalReport:
-    """For every party by name: how far its model is from stationary, and from its own set."""
+    """Stationarity residual of each party's model, and its Euclidean distance from the party's own set, by party name."""
 
     residuals: dict[str, float]
     distances: dict[str, float]
@@ -74,23 +85,35 @@ class PersonalReport:
 
 @dataclasses.dataclass(frozen=True)
 class Certificate:
-    """The three numbers, per constraint and party, and the multipliers that they were measured with."""
+    """How far a result is from optimal, measured by a separate exchange with the parties, independently of the method.
+
+    - `stationarity`: the largest component of the gradient of the Lagrangian, dist∞(0, ∇f + ∂h + Σ μ_j ∇c_j).
+    - `feasibility`: the largest violation of a constraint at any holder, or of a box of the regulariser.
+    - `complementarity`: the largest |c_j| among inequalities with μ_j > 0, and −μ_j among those with μ_j < 0.
+    - `objective`: with the regulariser.
+    - `constraints`: one `fp.ConstraintReport` per constraint.
+    - `party_multipliers` (parties, scalar constraints), `server_multipliers`, `pooled_multipliers` (scalar constraints,): μ.
+    - `personal`: residuals and distances by party, where every party has a model of its own (default None).
+
+    All numbers are in the units of the problem's objective and constraints, and 0 at an exact optimum.
+    """
 
     stationarity: float
     feasibility: float
     complementarity: float
     objective: float
     constraints: tuple[ConstraintReport, ...]
-    party_multipliers: np.ndarray  # (parties, scalar constraints)
+    party_multipliers: np.ndarray
     server_multipliers: np.ndarray
     pooled_multipliers: np.ndarray
     personal: PersonalReport | None = None
 
     def holds(self, tolerance: float) -> bool:
-        """Whether the point is (tolerance, tolerance)-optimal."""
+        """Whether stationarity, feasibility and complementarity are all at most `tolerance` (> 0)."""
         return all(x <= tolerance for x in (self.stationarity, self.feasibility, self.complementarity))
 
     def constraint(self, name: str) -> ConstraintReport:
+        """The report of one constraint by name. Raises KeyError for an unknown name."""
         for report in self.constraints:
             if report.name == name:
                 return report
@@ -99,7 +122,7 @@ class Certificate:
 
 
 def certificate_of(names: tuple[str, ...], compiled: Compiled, measured: Measured, answer: Answer) -> Certificate:
-    """From what was measured to the three numbers, per constraint and party."""
+    """The certificate from the measurements at all holders."""
     measured = jax.tree.map(np.asarray, measured)
     party_c, party_mu = measured.party_constraints, np.asarray(measured.party_multipliers)
     server_c, pooled_c = measured.server_constraints, measured.pooled_constraints
@@ -124,7 +147,7 @@ def certificate_of(names: tuple[str, ...], compiled: Compiled, measured: Measure
 def _report(
     constraint: Constraint, scope: Scope, rows: tuple[int, ...], holders: tuple[str, ...], c: np.ndarray, mu: np.ndarray
 ) -> ConstraintReport:
-    """From the scalar rows g <= 0 that stand for a constraint back to its expression's value."""
+    """The report of a constraint from its scalar inequalities g <= 0."""
     sides, weights = c[:, list(rows)], mu[:, list(rows)]
     if math.isinf(constraint.upper):
         values = constraint.lower - sides.max(axis=1)
@@ -138,7 +161,7 @@ def _report(
 
 
 def conflicting(certificate: Certificate) -> list[tuple[ConstraintReport, float]]:
-    """Constraints that pull against each other in an infeasible problem, with their share of the pull, strongest first."""
+    """The conflicting constraints of an infeasible problem with their shares of the sum of multipliers, largest first."""
     pulls = [(report, math.fsum(abs(mu) for mu in report.multipliers)) for report in certificate.constraints]
     total = math.fsum(pull for _, pull in pulls) or 1.0
     shares = [(report, pull / total) for report, pull in pulls if pull > 0.01 * total]

@@ -159,8 +159,8 @@ def reproduce(
     if name not in EXPERIMENTS:
         raise typer.BadParameter(f"{name!r} is not one of {', '.join(EXPERIMENTS)}", param_hint="NAME")
     if only and not set(only) <= set(NAMES.get(name, ())):
-        told = "; ".join(f"{of} with {', '.join(names)}" for of, names in NAMES.items())
-        raise typer.BadParameter(f"goes with {told}", param_hint="--only")
+        allowed = "; ".join(f"{of} with {', '.join(names)}" for of, names in NAMES.items())
+        raise typer.BadParameter(f"goes with {allowed}", param_hint="--only")
     if data is not None:
         os.environ["FEDPACT_DATA"] = str(data)
     try:
@@ -193,19 +193,19 @@ def wire(
     from fedpact.run.pact import Pact
 
     try:
-        told = wires.wire(Pact(pact, _names(parties)))
+        listing = wires.wire(Pact(pact, _names(parties)))
     except (OSError, TypeError, ValueError) as error:
         typer.echo(f"fedpact: {error}", err=True)
         raise typer.Exit(1) from None
-    typer.echo(f"{told.method} over {', '.join(told.parties)}; the pact's digest is {told.digest}")
+    typer.echo(f"{listing.method} over {', '.join(listing.parties)}; the pact's digest is {listing.digest}")
     if markdown:
-        for row in (wires.TITLES, ["---"] * len(wires.TITLES), *told.rows()):
+        for row in (wires.TITLES, ["---"] * len(wires.TITLES), *listing.rows()):
             typer.echo(f"| {' | '.join(row)} |")
         return
     table = Table()
     for title in wires.TITLES:
         table.add_column(title, overflow="fold")
-    for row in told.rows():
+    for row in listing.rows():
         table.add_row(*row)
     Console().print(table)
 

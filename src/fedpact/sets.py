@@ -1,4 +1,10 @@
-"""Sets that a party's own model must lie in: `fp.Personal(sets=[fp.sets.l1_ball(20), fp.sets.box(-1, 1)], pull=0.01)`."""
+"""Convex sets for the parties' own models: `fp.Personal(sets=[fp.sets.l1_ball(20), fp.sets.box(-1, 1)], pull=0.01)`.
+
+l1_ball(r)     ‖x‖₁ <= r      nonnegative()  x >= 0           affine(A, b)     Ax = b
+l2_ball(r)     ‖x‖₂ <= r      simplex(s)     x >= 0, Σx = s   halfspace(a, b)  a·x <= b
+linf_ball(r)   max |x| <= r   box(lo, hi)    lo <= x <= hi    projection(fn)   the set that fn projects onto
+everywhere()   all x          A & B          the intersection, where its projection is known in closed form
+"""
 
 from fedpact.problem.sets import ConvexSet as ConvexSet
 from fedpact.problem.sets import affine as affine

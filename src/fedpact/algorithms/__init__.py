@@ -1,1 +1,1 @@
-"""One file per method, on the narrow waist of `protocol`."""
+"""The methods: a folder for each family, and `parts` for what they share."""

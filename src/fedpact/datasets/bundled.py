@@ -1,4 +1,4 @@
-"""Data that come with scikit-learn, so they need no internet."""
+"""Data sets that are bundled with scikit-learn, so that they need no download."""
 
 import importlib.util
 import pathlib
@@ -10,10 +10,12 @@ from fedpact.federation.table import Table
 
 
 def breast_cancer() -> Table:
-    """Is the tumour malignant? 569 cell samples.
+    """Breast Cancer Wisconsin (Diagnostic): is a tumour malignant? 569 rows.
 
-    x (569, 30): measurements of the cell nuclei, each standardised (population standard deviation).
-    y (569,): 1 = malignant (212), 0 = benign (357). scikit-learn codes it the other way round.
+    - `x` (569, 30): measurements of cell nuclei, each with mean 0 and population standard deviation 1.
+    - `y` (569,): 1 = malignant (212), 0 = benign (357); scikit-learn has them the other way round.
+
+    Returns an `fp.Table`. Raises ImportError where scikit-learn is not installed.
 
     Breast Cancer Wisconsin (Diagnostic), Wolberg, Mangasarian and Street, UCI, doi:10.24432/C5DW2B, CC BY 4.0; the
     copy in scikit-learn.
@@ -23,10 +25,12 @@ def breast_cancer() -> Table:
 
 
 def digits() -> Table:
-    """Which digit is it? 1,797 handwritten ones.
+    """Handwritten digits in 8x8 pixels: 1,797 rows in 10 classes.
 
-    x (1797, 64): the 8x8 pixels, row by row, in [0, 1].
-    y (1797,): the digit, 0 to 9.
+    - `x` (1797, 64): the pixels, row by row, in [0, 1].
+    - `y` (1797,): the digit, 0 to 9.
+
+    Returns an `fp.Table`. Raises ImportError where scikit-learn is not installed.
 
     Optical Recognition of Handwritten Digits (its test part), Alpaydin and Kaynak, UCI, doi:10.24432/C50P49,
     CC BY 4.0; the copy in scikit-learn.
@@ -36,7 +40,7 @@ def digits() -> Table:
 
 
 def _rows(file: str, loader: str, header: int = 0) -> np.ndarray:
-    """The numbers of a bundled file, label last. `loader` has them too, but importing it takes seconds."""
+    """The numbers of a bundled file, label last; by scikit-learn's `loader`, slow to import, only where the file is missing."""
     path = _folder() / file
     if path.is_file():
         return np.loadtxt(path, delimiter=",", skiprows=header)
@@ -46,7 +50,9 @@ def _rows(file: str, loader: str, header: int = 0) -> np.ndarray:
 
 
 def _folder() -> pathlib.Path:
-    found = importlib.util.find_spec("sklearn")
-    if found is None or not found.submodule_search_locations:
-        raise ImportError("this data set comes with scikit-learn, which is not installed: pip install scikit-learn")
-    return pathlib.Path(next(iter(found.submodule_search_locations)), "datasets", "data")
+    package = importlib.util.find_spec("sklearn")
+    if package is None or not package.submodule_search_locations:
+        raise ImportError(
+            "this data set is bundled with scikit-learn, which is not installed: pip install scikit-learn"
+        )
+    return pathlib.Path(next(iter(package.submodule_search_locations)), "datasets", "data")

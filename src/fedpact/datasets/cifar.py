@@ -1,4 +1,4 @@
-"""CIFAR-10, from a file of JPEG images or from the original batches in their binary version."""
+"""CIFAR-10, from a file of JPEG images or from the original binary version."""
 
 import hashlib
 import io
@@ -22,14 +22,19 @@ JPEG = "cifar10_jpeg.npz"
 
 
 def cifar10(folder: Folder = None) -> tuple[Table, Table]:
-    """What is in the picture? 50,000 to learn from and 10,000 to test with: (train, test).
+    """CIFAR-10: 60,000 colour images of 32x32 pixels in 10 classes.
 
-    x (·, 3072): 32x32 pixels, all red ones row by row, then green, then blue, in [0, 1]; float32.
-    y (·,): airplane, automobile, bird, cat, deer, dog, frog, horse, ship or truck, 0 to 9.
+    - `folder`: contains `cifar10.npz` with x_train, y_train, x_test and y_test as bytes; or `cifar10_jpeg.npz`, concatenated JPEG
+      images with their offsets, which needs pillow and differs from the originals by the compression (default: the environment
+      variable FEDPACT_DATA, then the cache folder, then a download of 162 MiB from the CIFAR page, checked by its md5 sum).
 
-    folder: has `cifar10.npz` with x_train, y_train, x_test and y_test as bytes; or `cifar10_jpeg.npz`, JPEG images one after the
-    other with their offsets, which needs pillow and whose pixels are not quite the original ones. Default FEDPACT_DATA, then
-    the cache folder, then a download of 162 MiB from the CIFAR page, checked by its md5 sum.
+    Returns two tables (train, test) of 50,000 and 10,000 rows:
+
+    - `x` (rows, 3072): the red pixels row by row, then green, then blue, in [0, 1]; float32.
+    - `y` (rows,): airplane, automobile, bird, cat, deer, dog, frog, horse, ship or truck, 0 to 9.
+
+    Raises FileNotFoundError where the data are in no folder and cannot be downloaded.
+
     Krizhevsky: Learning multiple layers of features from tiny images, 2009.
     """
     images = own_file(JPEG, folder)
@@ -42,7 +47,7 @@ def cifar10(folder: Folder = None) -> tuple[Table, Table]:
 
 
 def decoded(path: pathlib.Path) -> Arrays:
-    """The bytes of a file of JPEG images."""
+    """The pixels and labels in a file of JPEG images."""
     try:
         from PIL import Image
     except ImportError:
@@ -59,9 +64,9 @@ def decoded(path: pathlib.Path) -> Arrays:
 
 def _published(fetch: Fetch) -> Arrays:
     body = fetch(ARCHIVE)
-    found = hashlib.md5(body, usedforsecurity=False).hexdigest()
-    if found != MD5:
-        raise ValueError(f"the archive came with the md5 sum {found}, not {MD5}")
+    actual = hashlib.md5(body, usedforsecurity=False).hexdigest()
+    if actual != MD5:
+        raise ValueError(f"the archive came with the md5 sum {actual}, not {MD5}")
     out = {}
     with tarfile.open(fileobj=io.BytesIO(body)) as archive:
         members = {pathlib.PurePosixPath(member.name).name: member for member in archive if member.isfile()}

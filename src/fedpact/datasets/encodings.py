@@ -1,8 +1,8 @@
-"""From the columns of the public files to numbers.
+"""From the columns of the public files to arrays of numbers.
 
-An encoding takes raw columns, text as in the source, and gives the arrays that are kept: `X` (rows, features) float64,
-`y` (rows,) int8, `feature_names` (features,), and what else a data set has. Those of fair vertical learning are unscaled, have
-y in {-1, 1} and `sensitive` (rows,) int8, the group.
+An encoding takes raw columns of strings and returns the arrays that are saved: `X` (rows, features) float64, `y` (rows,) int8,
+`feature_names` (features,), and further ones for some data sets. Those for fair vertical learning are unscaled, with y in {-1, 1}
+and `sensitive` (rows,) int8, the group.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,7 +33,7 @@ ADULT_NUMBERS = ("age", "fnlwgt", "education-num", "capital-gain", "capital-loss
 RELATIONSHIPS = ("Husband", "Not-in-family", "Other-relative", "Own-child", "Unmarried", "Wife")
 RACES = ("Amer-Indian-Eskimo", "Asian-Pac-Islander", "Black", "Other", "White")
 
-# The numbering of adult-b: the place of a value, or of a group of values, is its code.
+# The codes of adult-b: a value, or group of values, has its position as code.
 MARRIED = ("Married-civ-spouse", "Married-AF-spouse")
 RELATIONSHIP_CODES = ("Unmarried", "Wife", "Husband", "Not-in-family", "Own-child", "Other-relative")
 RACE_CODES = ("White", "Amer-Indian-Eskimo", "Asian-Pac-Islander", "Black", "Other")
@@ -73,22 +73,22 @@ ADULT_CHOICES = (
 COMPAS_RACES = ("African-American", "Caucasian")
 COMPAS_AGES = ("Less than 25", "25 - 45", "Greater than 45")
 COMPAS_LEVELS = ("Low", "Medium", "High")
-SCREENED_WITHIN_DAYS = 30  # of the arrest; further away, the charge may not be the one that was screened for
-ABOUT_THE_PLACE = ("state", "county", "community", "communityname", "fold")  # no predictors
+SCREENED_WITHIN_DAYS = 30  # of the arrest; later, the charge may not be the one that was screened for
+ABOUT_THE_PLACE = ("state", "county", "community", "communityname", "fold")  # not predictors
 CRIME_LIMIT, BLACK_SHARE_LIMIT = 0.375, 0.06
 
 ADULT_B_CLIENT_ROWS, ADULT_B_SERVER_ROWS = 22_654, 5_659
 
 
 def breast_cancer_wisc(raw: Raw) -> Arrays:
-    """8 standardised grades, 11 dummies of bare_nuclei (`?` is one of them), bias; y = 1 malignant."""
+    """8 standardised grades, 11 indicators of bare_nuclei (`?` is one of them), bias; y = 1 malignant."""
     features = {name: standardised(raw[name]) for name in WISC_GRADES}
     features |= _dummies(raw, "bare_nuclei", {f"bare_nuclei={v}": (v,) for v in BARE_NUCLEI})
     return _arrays(features, raw["class"] == "4", bias=True)
 
 
 def monks_1(raw: Raw) -> Arrays:
-    """17 dummies of 6 attributes, which add up to a bias already; y = the class."""
+    """17 indicators of 6 attributes, which span the constant; y = the class."""
     features: Features = {}
     for name, count in MONK_VALUES.items():
         features |= _dummies(raw, name, {f"{name}_{v}": (str(v),) for v in range(1, count + 1)})
@@ -96,7 +96,7 @@ def monks_1(raw: Raw) -> Arrays:
 
 
 def adult_a(raw: Raw) -> Arrays:
-    """The train rows: 6 standardised numbers, dummies of relationship and race, 3 binaries, bias; y = 1 `>50K`."""
+    """The train rows: 6 standardised numbers, indicators of relationship and race, 3 binaries, bias; y = 1 `>50K`."""
     raw = _only(raw, raw["split"] == "train")
     features = {name: standardised(raw[name]) for name in ADULT_NUMBERS}
     features |= _dummies(raw, "relationship", {f"relationship={v}": (v,) for v in RELATIONSHIPS})
@@ -108,7 +108,7 @@ def adult_a(raw: Raw) -> Arrays:
 
 
 def adult_b(raw: Raw) -> Arrays:
-    """The complete rows of both parts in 38 columns, sex last; y = 1 `<=50K`; `sensitive` = 1 male.
+    """The rows of both parts without missing values in 38 columns, sex last; y = 1 `<=50K`; `sensitive` = 1 male.
 
     `train_idx` and `server_idx`, the rows of the clients and of the server, are drawn with `default_rng(0)`.
     """
@@ -140,7 +140,7 @@ def adult_b(raw: Raw) -> Arrays:
 
 
 def adult(raw: Raw) -> Arrays:
-    """The complete rows of both parts: 6 numbers `X_num`, 98 dummies `X_cat`; y = 1 `>50K`; `sensitive` = 1 male.
+    """The rows of both parts without missing values: 6 numbers `X_num`, 98 indicators `X_cat`; y = 1 `>50K`; `sensitive` = male.
 
     `split` = 1 for rows of the file adult.test.
     """
@@ -159,9 +159,9 @@ def adult(raw: Raw) -> Arrays:
 
 
 def compas(raw: Raw) -> Arrays:
-    """ProPublica's choice of rows, of two races, in 26 columns; y = 1 no crime within two years; `sensitive` = 1 Caucasian.
+    """ProPublica's selection of rows, of two races, in 26 columns; y = 1 no crime within two years; `sensitive` = 1 Caucasian.
 
-    Left out, as ProPublica does: screened more than 30 days from the arrest, no case found, ordinary traffic offences, no
+    Excluded, as by ProPublica: screening more than 30 days from the arrest, no matching case, ordinary traffic offences, no
     score.
     """
     raw = _only(raw, (raw["days_b_screening_arrest"] != "") & np.isin(raw["race"], COMPAS_RACES))
@@ -190,7 +190,7 @@ def compas(raw: Raw) -> Arrays:
 
 
 def crime(raw: Raw) -> Arrays:
-    """The 99 predictors that no community lacks; y = 1 violent crimes per population at least 0.375 (`target`).
+    """The 99 predictors without missing values; y = 1 violent crimes per population at least 0.375 (`target`).
 
     `sensitive` = 1 where racepctblack, one of the predictors, is above 0.06.
     """
@@ -203,13 +203,13 @@ def crime(raw: Raw) -> Arrays:
 
 
 def standardised(column: np.ndarray) -> np.ndarray:
-    """Mean 0 and population standard deviation 1, down the rows."""
+    """Scaled to mean 0 and population standard deviation 1 over the rows."""
     values = column.astype(float)
     return (values - values.mean(axis=0)) / values.std(axis=0)
 
 
 def _dummies(raw: Raw, column: str, groups: Mapping[str, tuple[str, ...]]) -> Features:
-    """One 0/1 feature for each group of values; every row is in one of them."""
+    """One 0/1 feature for each group of values. Raises ValueError for a value in no group."""
     features = {name: np.isin(raw[column], values) for name, values in groups.items()}
     strange = raw[column][~np.logical_or.reduce(list(features.values()))]
     if len(strange):
@@ -227,7 +227,7 @@ def _only(raw: Raw, rows: np.ndarray) -> Raw:
 
 
 def _complete(raw: Raw) -> Raw:
-    """The rows without a question mark."""
+    """The rows without missing values, written as a question mark."""
     return _only(raw, np.logical_and.reduce([column != "?" for column in raw.values()]))
 
 

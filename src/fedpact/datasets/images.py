@@ -1,4 +1,4 @@
-"""Images: MNIST, and the idx format that its public files have."""
+"""MNIST, and the idx format of its public files."""
 
 import gzip
 import hashlib
@@ -20,14 +20,18 @@ FILES = {  # for each array its file, and the md5 sum of that file
 
 
 def mnist(folder: Folder = None) -> tuple[Table, Table]:
-    """Which digit is it? 60,000 handwritten ones to learn from and 10,000 to test with: (train, test).
+    """MNIST: 70,000 handwritten digits of 28x28 pixels in 10 classes.
 
-    x (·, 784): the 28x28 pixels, row by row, 0 = paper to 1 = ink; float32, which halves the 376 MB of the training
-    part until a problem meets it.
-    y (·,): the digit, 0 to 9.
+    - `folder`: contains `mnist.npz` with x_train, y_train, x_test and y_test as bytes, pixels 0 to 255 (default: the environment
+      variable FEDPACT_DATA, then the cache folder, then a download of PyTorch's copy of the original files).
 
-    folder: has `mnist.npz` with x_train, y_train, x_test and y_test as bytes, pixels 0 to 255; default FEDPACT_DATA, then
-    the cache folder, then a download of PyTorch's copy of the original files.
+    Returns two tables (train, test) of 60,000 and 10,000 rows:
+
+    - `x` (rows, 784): the pixels, row by row, from 0 = paper to 1 = ink; float32 to save memory, float64 once in a problem.
+    - `y` (rows,): the digit, 0 to 9.
+
+    Raises FileNotFoundError where the data are in no folder and cannot be downloaded.
+
     MNIST, LeCun, Cortes and Burges, from NIST's Special Databases 1 and 3; CC BY-SA 3.0 as commonly stated.
     """
     arrays = load_files("mnist", tuple(FILES), SITE, _published, folder)
@@ -45,9 +49,9 @@ def _published(fetch: Fetch) -> Arrays:
 
 def _checked(fetch: Fetch, file: str, md5: str) -> bytes:
     body = fetch(SITE + file)
-    found = hashlib.md5(body, usedforsecurity=False).hexdigest()
-    if found != md5:
-        raise ValueError(f"{file} came with the md5 sum {found}, not {md5}")
+    actual = hashlib.md5(body, usedforsecurity=False).hexdigest()
+    if actual != md5:
+        raise ValueError(f"{file} came with the md5 sum {actual}, not {md5}")
     return body
 
 

@@ -1,7 +1,7 @@
-"""ProPublica's file of COMPAS scores: where it is, and how it is read and checked.
+"""ProPublica's file of COMPAS scores: its address, and how it is read and checked.
 
-Its repository states no licence, so nothing of it comes with fedpact: it is downloaded where the user has internet. The file
-has names and dates of birth; what is kept in the cache is the encoded table, without them.
+Its repository states no licence, so it is not distributed with fedpact but downloaded by the user. The file has names and dates
+of birth; the cache holds the encoded table, without them.
 """
 
 import csv
@@ -14,22 +14,22 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class CsvFile:
-    """A table with a header. Of columns with one name the first counts; `label`, `classes`: how many rows each class has."""
+    """A CSV file with a header; of columns with equal names the first is read. `classes`: row counts by value of `label`."""
 
     url: str
     label: str
     classes: Mapping[str, int]
 
     def read(self, body: bytes) -> dict[str, np.ndarray]:
-        """Columns of text (rows,)."""
+        """The columns as strings (rows,)."""
         header, *rows = list(csv.reader(io.StringIO(body.decode("utf-8"), newline=""))) or [[]]
         if self.label not in header or any(len(row) != len(header) for row in rows):
-            raise ValueError(f"the file is not the table with the column {self.label!r} that it was")
+            raise ValueError(f"the file is not the table with the column {self.label!r} that was expected")
         raw = {name: np.array([row[header.index(name)] for row in rows]) for name in dict.fromkeys(header)}
         values, counts = np.unique(raw[self.label], return_counts=True)
-        found = dict(zip(values.tolist(), counts.tolist(), strict=True))
-        if found != self.classes:
-            raise ValueError(f"the classes in column {self.label!r} are {found}, not {dict(self.classes)}")
+        actual = dict(zip(values.tolist(), counts.tolist(), strict=True))
+        if actual != self.classes:
+            raise ValueError(f"the classes in column {self.label!r} are {actual}, not {dict(self.classes)}")
         return raw
 
 

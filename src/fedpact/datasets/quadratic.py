@@ -1,4 +1,4 @@
-"""Random quadratic programmes with linear equalities, and their exact optimum.
+"""Random quadratic programmes with linear equality constraints, and their exact optimum.
 
     min_w Σ_{i=1..n} ½ wᵀA_i w + b_iᵀw   subject to   C_i w + d_i = 0,  i = 0, …, n        (84)
 
@@ -16,11 +16,14 @@ STARTS = 10
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Lcqp:
-    """An instance of (84). Index 0 of C and d is the server's; index i of A and b is party i + 1's.
+    """A linearly constrained quadratic programme over n parties and a server, with its optimum. Made by `fp.datasets.lcqp`.
 
-    A (n, d, d), b (n, d), C (n+1, m, d), d (n+1, m): the problem.
-    w0 (10, d): starts on the unit sphere; (d,) if one trial was asked for.
-    w_star (d,), f_star: the optimum and its value.
+        min_w Σ_{i=1..n} ½ wᵀA_i w + b_iᵀw   subject to   C_i w + d_i = 0,  i = 0, …, n
+
+    - `A` (n, d, d), `b` (n, d): the objectives; index i belongs to party i + 1.
+    - `C` (n+1, m, d), `d` (n+1, m): the constraints; index 0 belongs to the server, index i to party i.
+    - `w0` (10, d): starting points on the unit sphere; (d,) where one `trial` was selected.
+    - `w_star` (d,), `f_star`: the minimiser and the minimum.
     """
 
     A: np.ndarray
@@ -33,18 +36,27 @@ class Lcqp:
 
 
 def lcqp(d: int, n: int, m: int, seed: int = 10, trial: int | None = None) -> Lcqp:
-    """An instance with d variables, n parties and m equalities each, made as the paper's were.
+    """A random linearly constrained quadratic programme as in He, Peng and Sun (2024), Section E.2.
 
-    A_i = U_i D_i U_iᵀ with D_i uniform on [0.5, 1] and U_i orthogonal; C_i normal with standard deviation 1/√d; b_i and
-    d_i on the unit sphere. With seed 10 the numbers are those behind the paper's Table 4 (published code, GitHub
-    PL97/Constr_FL), which leave its text in two points: d_0 = 0, and the starts have no negative entry.
-    The starts depend on d alone. trial: keep only this one of them, 0 to 9.
+    A_i = U_i D_i U_iᵀ with D_i uniform on [0.5, 1] and U_i orthogonal; C_i normal with standard deviation 1/√d; b_i and d_i on
+    the unit sphere.
+
+    - `d`: variables (>= 1).
+    - `n`: parties (>= 1).
+    - `m`: equality constraints at each party and at the server (>= 1, (n + 1) m <= d).
+    - `seed`: of the instance (default 10: the numbers of the paper's Table 4, from its published code PL97/Constr_FL on GitHub,
+      which differs from the text in two points: d_0 = 0, and starting points have no negative entry).
+    - `trial`: select one of the ten starting points, 0 to 9 (default None: all ten). They depend on d alone.
+
+    Returns an `fp.datasets.Lcqp`. Raises ValueError where a size or `trial` is out of range.
     """
     for letter, size in (("d", d), ("n", n), ("m", m)):
         if size < 1:
             raise ValueError(f"lcqp({letter}={size}): {letter} must be at least 1")
     if (n + 1) * m > d:
-        raise ValueError(f"lcqp(d={d}, n={n}, m={m}): {(n + 1) * m} equalities leave no solution; have (n + 1) m <= d")
+        raise ValueError(
+            f"lcqp(d={d}, n={n}, m={m}): {(n + 1) * m} equalities are too many; (n + 1) m must be at most d"
+        )
     if trial is not None and not 0 <= trial < STARTS:
         raise ValueError(f"lcqp(trial={trial}): trials are 0 to {STARTS - 1}")
     A, b, C, shifts = _instance(d, n, m, np.random.RandomState(seed))
@@ -54,7 +66,7 @@ def lcqp(d: int, n: int, m: int, seed: int = 10, trial: int | None = None) -> Lc
 
 
 def _instance(d: int, n: int, m: int, stream: np.random.RandomState) -> tuple[np.ndarray, ...]:
-    """The order of the draws is that of the published code, where the server comes last and draws what nobody uses."""
+    """The draws are in the order of the published code, where the server comes last and its A and b are not used."""
     A = np.zeros((n + 1, d, d))
     for i in range(n + 1):
         eigenvalues = 0.5 + 0.5 * stream.rand(d)

@@ -1,7 +1,7 @@
-"""Where data files are found: a folder of the user's, else the cache, else their public source.
+"""Where data files are read from: a folder of the user's, else the cache, else their public source.
 
 The order is `<folder>/<name>.npz` with folder= or FEDPACT_DATA, then `<cache folder>/data/<name>.npz`, then a download
-that is encoded and kept in the cache.
+that is encoded and saved in the cache.
 """
 
 import http.client
@@ -45,15 +45,15 @@ def load(
     encode: Callable[[Raw], Arrays],
     folder: Folder,
 ) -> Arrays:
-    """The arrays `wanted` of the data set `name`, which is public as one file."""
+    """The arrays `wanted` of the data set `name`, whose source is one public file."""
     return load_files(name, wanted, source.url, lambda fetch: encode(source.read(fetch(source.url))), folder)
 
 
 def load_files(
     name: str, wanted: tuple[str, ...], source: str, get: Callable[[Fetch], Arrays], folder: Folder
 ) -> Arrays:
-    """The arrays `wanted` of the data set `name`, which `get` fetches from the address `source` and below it."""
-    own, told = _own_folder(folder)
+    """The arrays `wanted` of the data set `name`, which `get` downloads from the address `source`."""
+    own, origin = _own_folder(folder)
     file = f"{name}.npz"
     kept = cache_folder() / "data" / file
     for path in (own / file if own else None, kept):
@@ -64,18 +64,18 @@ def load_files(
         arrays = get(_fetch)
     except (OSError, ValueError, http.client.HTTPException, zipfile.BadZipFile, zlib.error) as error:
         raise FileNotFoundError(
-            f"the data set {name} could not be had. Looked for:\n"
-            f"  {own / file if own else file}: {f'not there ({told})' if own else f'{VARIABLE} is not set'}\n"
+            f"the data set {name} could not be loaded. Looked for:\n"
+            f"  {own / file if own else file}: {f'not there ({origin})' if own else f'{VARIABLE} is not set'}\n"
             f"  {kept}: not there (the cache folder)\n"
             f"  {source}: {error or type(error).__name__}\n"
-            f"Ways out: set {VARIABLE} to a folder that has {file}; or put {file} into {kept.parent}; "
-            "or run once where there is internet."
+            f"Either set {VARIABLE} to a folder that has {file}; or put {file} into {kept.parent}; "
+            "or run once with an internet connection."
         ) from error
     try:
         _keep(kept, arrays)
-        _say(f"kept {name} in {kept}")
+        _say(f"saved {name} in {kept}")
     except OSError as error:
-        _say(f"could not keep {name} in {kept} ({error}); FEDPACT_CACHE moves the cache folder")
+        _say(f"could not save {name} in {kept} ({error}); FEDPACT_CACHE moves the cache folder")
     return {key: arrays[key] for key in wanted}
 
 
@@ -86,14 +86,16 @@ def own_file(name: str, folder: Folder) -> pathlib.Path | None:
 
 
 def _own_folder(folder: Folder) -> tuple[pathlib.Path | None, str]:
-    """The user's folder, and who named it."""
-    given, told = (os.environ.get(VARIABLE), VARIABLE) if folder is None else (folder, "folder=")
-    if not given:
-        return None, told
-    path = pathlib.Path(given).expanduser()
+    """The user's folder, and whether FEDPACT_DATA or folder= names it."""
+    named, origin = (os.environ.get(VARIABLE), VARIABLE) if folder is None else (folder, "folder=")
+    if not named:
+        return None, origin
+    path = pathlib.Path(named).expanduser()
     if not path.is_dir():
-        raise NotADirectoryError(f"{told} says {str(given)!r}, which is no folder; name one that has the data files")
-    return path, told
+        raise NotADirectoryError(
+            f"{origin} says {str(named)!r}, which is not a folder; name one that contains the data files"
+        )
+    return path, origin
 
 
 def _fetch(url: str) -> bytes:
@@ -101,7 +103,7 @@ def _fetch(url: str) -> bytes:
     with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
         body = response.read(LARGEST_BYTES + 1)
     if len(body) > LARGEST_BYTES:
-        raise ValueError(f"more than {LARGEST_BYTES >> 20} MiB came, which cannot be this data set")
+        raise ValueError(f"the download has more than {LARGEST_BYTES >> 20} MiB, so it cannot be this data set")
     return body
 
 
@@ -111,12 +113,12 @@ def read_arrays(path: pathlib.Path, wanted: tuple[str, ...]) -> Arrays:
             return {key: file[key] for key in wanted}
     except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(
-            f"{path} is no npz file with the arrays {', '.join(wanted)} ({error}); remove or replace it"
+            f"{path} is not an npz file with the arrays {', '.join(wanted)} ({error}); remove or replace it"
         ) from error
 
 
 def _keep(path: pathlib.Path, arrays: dict[str, Any]) -> None:
-    """Write beside `path`, then rename, so that nobody ever reads half a file."""
+    """Write to a temporary file, then rename it to `path`, so that no reader sees an incomplete file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:

@@ -1,4 +1,4 @@
-"""The public files in UCI's archive: where they are, and how they are read and checked."""
+"""The public files in the UCI repository: their addresses, and how they are read and checked."""
 
 import dataclasses
 import io
@@ -14,9 +14,10 @@ STATIC = "https://archive.ics.uci.edu/static/public"
 class Archive:
     """A zip of files without headers.
 
-    parts: for each value of the column `split`, its file and how many rows it has.
-    separator: between the entries of a line; None for blanks.
-    label: the column of classes, and `classes` how many rows each one has. (Of crime the folds, since its label is a number.)
+    - `parts`: for each value of the column `split`, its file and number of rows.
+    - `columns`: their names, in order.
+    - `separator`: between the entries of a line; None for white space.
+    - `label`: the column of classes, and `classes` the number of rows of each. (For Crime the folds: its label is a number.)
     """
 
     url: str
@@ -27,16 +28,16 @@ class Archive:
     classes: Mapping[str, int]
 
     def read(self, body: bytes) -> dict[str, np.ndarray]:
-        """Columns of text (rows,), the parts one below the other, with the column `split`."""
+        """The columns as strings (rows,), the parts concatenated, with the column `split`."""
         with zipfile.ZipFile(io.BytesIO(body)) as files:
             rows = [(*row, split) for split in self.parts for row in self._rows(files, split)]
         names = (*self.columns, "split")
         raw = {name: np.array([row[j] for row in rows]) for j, name in enumerate(names)}
         raw[self.label] = np.strings.rstrip(raw[self.label], ".")
         values, counts = np.unique(raw[self.label], return_counts=True)
-        found = dict(zip(values.tolist(), counts.tolist(), strict=True))
-        if found != self.classes:
-            raise ValueError(f"the classes in column {self.label!r} are {found}, not {dict(self.classes)}")
+        actual = dict(zip(values.tolist(), counts.tolist(), strict=True))
+        if actual != self.classes:
+            raise ValueError(f"the classes in column {self.label!r} are {actual}, not {dict(self.classes)}")
         return raw
 
     def _rows(self, files: zipfile.ZipFile, split: str) -> list[list[str]]:
@@ -47,7 +48,9 @@ class Archive:
         data = [line for line in lines if line.strip() and not line.startswith("|")]
         rows = [[entry.strip() for entry in line.split(self.separator)] for line in data]
         if len(rows) != count or any(len(row) != len(self.columns) for row in rows):
-            raise ValueError(f"{name} is not the table of {count} rows and {len(self.columns)} columns that it was")
+            raise ValueError(
+                f"{name} is not the table of {count} rows and {len(self.columns)} columns that was expected"
+            )
         return rows
 
 

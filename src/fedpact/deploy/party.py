@@ -8,6 +8,7 @@ keep    write a version of the state to the party's disk, so that a run can be r
 end     write what the party keeps of the answer: its block of parameters, its own model, its multipliers
 """
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -188,7 +189,8 @@ class _Run:
         self.site, self.name, self.named, self.table = site, name, (name, session), table
         self.met = b""  # what it said when it met the others
         described = None if server is None else Description.read(server)
-        bound, self.own = pact.setting.bind_at_party(pact.agreement, everybody, described, site.party, table)
+        agreement = dataclasses.replace(pact.agreement, descriptions=everybody, server=described)
+        bound, self.own = pact.setting.bind_at_party(agreement, site.party, table)
         setting = bound.setting
         self.role = "active" if setting.active and setting.active[self.place] else "passive"
         method = pact.options_for(setting).bind(setting).deployed(self._is_enough)

@@ -39,7 +39,7 @@ class Policy:
             return cls()
         path = pathlib.Path(path)
         try:
-            told = tomllib.loads(path.read_text())
+            conditions = tomllib.loads(path.read_text())
         except FileNotFoundError:
             raise FileNotFoundError(
                 f"there is no policy file {path}; a party that was given one runs nothing without it"
@@ -47,14 +47,14 @@ class Policy:
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{path} is no TOML file: {error}") from None
         kinds = {"digests": list, "min_rows": int, "max_rounds": int, "secure_summation": bool}
-        for name, given in told.items():
+        for name, value in conditions.items():
             if name not in kinds:
                 raise ValueError(f"{path}: {name!r} is no condition; there are {', '.join(kinds)}")
-            if type(given) is not kinds[name] or (kinds[name] is int and given < 1):
+            if type(value) is not kinds[name] or (kinds[name] is int and value < 1):
                 wanted = "a positive whole number" if kinds[name] is int else f"a {kinds[name].__name__}"
-                raise ValueError(f"{path}: {name} = {given!r} should be {wanted}")
-        digests = told.get("digests")
-        return cls(**{**told, "digests": None if digests is None else tuple(map(str, digests))})
+                raise ValueError(f"{path}: {name} = {value!r} should be {wanted}")
+        digests = conditions.get("digests")
+        return cls(**{**conditions, "digests": None if digests is None else tuple(map(str, digests))})
 
     def admit(self, digest: str) -> None:
         """Refuse a pact that may not run here."""

@@ -60,7 +60,8 @@ def _served(
     pact: Pact, link: Link, home: Folder, resume: bool, before: dict[str, Any] | None, progress: bool | None
 ) -> Result:
     everybody = [description for _, description in _greeted(pact, link, pact.parties)]
-    bound, server = pact.setting.bind_at_server(pact.agreement, everybody, pact.server, pact.table)
+    agreement = dataclasses.replace(pact.agreement, descriptions=tuple(everybody))
+    bound, server = pact.setting.bind_at_server(agreement, pact.server, pact.table)
     algorithm = pact.options_for(bound.setting)
     method = algorithm.bind(bound.setting)
     link.plan = ExchangePlan.of(method, bound)

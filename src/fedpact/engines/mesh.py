@@ -1,7 +1,7 @@
-"""Very many simulated parties: the party axis spread over the devices of this machine, or of several hosts.
+"""Simulation of very many parties: the party axis sharded over the devices of this machine, or of several hosts.
 
-Every device holds some of the parties. A step runs on all of them at once; sums and maxima are taken over the devices, and
-whatever the server computes, every device computes alike. Hosts work in lock-step: one that dies stops all.
+Every device holds some of the parties. A step runs on all devices at once; sums and maxima are reduced over them, and the
+server's computations are replicated on every device. Hosts run in lock-step: one that fails stops all.
 """
 
 import dataclasses
@@ -27,15 +27,20 @@ SPREAD, EVERYWHERE = PartitionSpec(AXIS), PartitionSpec()
 
 @dataclasses.dataclass(frozen=True)
 class Mesh:
-    """An engine for `fp.solve(..., engine=fp.Mesh())`.
+    """An engine that shards the parties over devices, for simulations of very many: `fp.solve(..., engine=fp.Mesh())`.
 
-    - `devices`: which ones (default: all that JAX sees, on all hosts after `jax.distributed.initialize`).
+    - `devices`: JAX devices (default None: `jax.devices()`, on all hosts after `jax.distributed.initialize`).
+
+    The rounds are the same as without it, up to the rounding of sums.
     """
 
     devices: Sequence[Any] | None = None
 
     def connect(self, bound: Bound) -> tuple[Bound, "MeshNetwork"]:
-        """The same problem in buckets that the devices share evenly; what is left over of a bucket is on all of them."""
+        """Place the parties' data on the devices; called by `fp.solve`.
+
+        Parties of equal shape are divided evenly over the devices; the remainder is replicated on all of them.
+        """
         devices = list(self.devices if self.devices is not None else jax.devices())
         mesh = jax.sharding.Mesh(np.asarray(devices), (AXIS,))
         stacks, order, spread = [], [], []
@@ -58,7 +63,7 @@ class MeshNetwork(Buckets):
     """The parties' data on a mesh of devices."""
 
     mesh: jax.sharding.Mesh = eqx.field(static=True)
-    spread: tuple[bool, ...] = eqx.field(static=True)  # of each bucket: whether devices share it, or all have it
+    spread: tuple[bool, ...] = eqx.field(static=True)  # for each bucket: sharded, or replicated
 
     def stepped(self, ask: Ask, asked: list[bool], states: PartyStates) -> tuple[PartyStates, list[Reply]]:
         def on_device(stacks: Any, states: Any, message: Any) -> tuple[Any, Any]:
@@ -76,8 +81,8 @@ class MeshNetwork(Buckets):
             for shared in (True, False):
                 chosen = [(o, s) for o, s, on in zip(stacks, states, self.spread, strict=True) if on == shared]
                 if chosen:
-                    own, held = zip(*chosen, strict=True)
-                    part = summed_gradients(functions, own, held, context, w)
+                    own, own_states = zip(*chosen, strict=True)
+                    part = summed_gradients(functions, own, own_states, context, w)
                     sums.append(lax.psum(part, AXIS) if shared else part)
             return jax.tree.map(lambda *parts: sum(parts[1:], parts[0]), *sums)
 
@@ -86,15 +91,15 @@ class MeshNetwork(Buckets):
         return run(self.stacks, states, context, w)
 
     def collect(self, states: PartyStates) -> Any:
-        """States as numpy arrays, also those that are on other hosts."""
+        """States as numpy arrays, those on other hosts included."""
         return jax.tree.map(_collected, states)
 
     def place(self, states: Any) -> PartyStates:
-        """States of all parties, by bucket, handed to the devices that hold them."""
+        """Place the states of all parties, by bucket, on the devices that hold the parties."""
         return tuple(_placed(state, self.mesh, shared) for state, shared in zip(states, self.spread, strict=True))
 
     def agree(self, number: int) -> int:
-        """The same number on all hosts, the first one's: clocks differ, and all must do the same."""
+        """The first host's number on all hosts, so that they take the same decisions though clocks differ."""
         if jax.process_count() == 1:
             return number
         return int(multihost_utils.broadcast_one_to_all(np.asarray(number)))
@@ -108,7 +113,7 @@ class MeshNetwork(Buckets):
 
 
 def _over_devices(reply: Reply) -> Reply:
-    """Replies that are combined on each device, combined over all of them."""
+    """Reduce the replies of each device over all devices."""
     gather = partial(lax.all_gather, axis_name=AXIS, tiled=True)
     return Reply(
         sum=jax.tree.map(lambda x: lax.psum(x, AXIS), reply.sum),

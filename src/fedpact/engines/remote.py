@@ -156,14 +156,14 @@ class Link:
         exchange = call.exchange
         most = exchange.reply.size + HEADER
         answers = self._asked(call.words, call.message, call.names, most, exchange.optional)
-        for name, (told, arrays) in answers.items():
+        for name, (header, arrays) in answers.items():
             try:
-                if told.get("number") != call.number:
-                    raise Refused(f"it answers message {told.get('number')}, not {call.number}")
-                exchange.reply.check(arrays, finite=told.get("finite") is not False)
+                if header.get("number") != call.number:
+                    raise Refused(f"it answers message {header.get('number')}, not {call.number}")
+                exchange.reply.check(arrays, finite=header.get("finite") is not False)
             except Refused as error:
                 raise PartyRefused(name, f"its reply to {exchange.name!r} is refused: {error}") from None
-            if told.get("finite") is False:
+            if header.get("finite") is False:
                 self.not_finite.add(name)
         if not answers:
             raise PartyLost(call.names[0], "no answer, and none of anybody else")
@@ -184,13 +184,13 @@ class Link:
                     continue
                 raise PartyLost(name, "no answer")
             try:
-                told, found = unpack(answers[name], most)
+                header, arrays = unpack(answers[name], most)
             except Refused as error:
                 raise PartyRefused(name, str(error)) from None
-            comes_back = self.welcome if some and told.get("anew") else None
-            if "refused" in told and comes_back is None:
-                raise PartyRefused(name, f"it refuses: {told['refused']}")
-            if (told.get("run"), told.get("session"), told.get("party")) != (self.run, self.session, name):
+            comes_back = self.welcome if some and header.get("anew") else None
+            if "refused" in header and comes_back is None:
+                raise PartyRefused(name, f"it refuses: {header['refused']}")
+            if (header.get("run"), header.get("session"), header.get("party")) != (self.run, self.session, name):
                 raise PartyRefused(name, "its answer belongs to another run or comes from another party")
             if comes_back is not None:
                 try:
@@ -200,12 +200,12 @@ class Link:
                 except PartyLost:
                     pass  # gone again
                 continue
-            out[name] = told, found
+            out[name] = header, arrays
         return out
 
 
 def _combined(exchange: Exchange, replies: list[dict[str, np.ndarray] | None]) -> dict[str, np.ndarray]:
-    """Sums and maxima over the replies; what each told stays apart, in the parties' order, NaN of one that stayed away."""
+    """Sums and maxima over the replies; `per_party` leaves in the order of the parties, NaN for a party that is missing."""
     there = [reply for reply in replies if reply is not None]
     out = {}
     for leaf in exchange.combined.leaves:

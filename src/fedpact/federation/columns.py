@@ -1,4 +1,4 @@
-"""Columns split over parties: all hold the same rows, each has features of its own; active parties hold labels and groups."""
+"""Vertical federations: parties that hold different columns of the same rows; active parties hold labels and groups."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -12,7 +12,14 @@ INPUTS = "x"
 
 
 class ColumnParties(TablesByParty):
-    """Who holds which columns. `parties["shop"]` is that party's table: of a passive party, its features and nothing else."""
+    """A vertical federation: an ordered mapping of party names to tables over the same rows. Made by `fp.split_columns`.
+
+    - `tables`: by party name; features are the column "x" (rows, features), and a passive party has no other column.
+    - `active`: the names of the parties that also hold labels and groups.
+
+    `parties["shop"]` is that party's table, `parties.labels` the table of labels and groups. Raises ValueError where no party
+    holds labels.
+    """
 
     def __init__(self, tables: Mapping[str, Table], active: Sequence[str]):
         super().__init__(tables)
@@ -20,24 +27,22 @@ class ColumnParties(TablesByParty):
         first = self._tables[self.active[0]]
         labels = {name: first[name] for name in first.columns if name != INPUTS}
         if not labels:
-            raise ValueError(f"labels are at no party: {title(self.active[0])} is active but holds features only")
+            raise ValueError(f"no party holds labels: {title(self.active[0])} is active but holds features only")
         self.labels = Table(labels)
 
     @property
     def rows(self) -> int:
-        """How many rows all of them hold."""
+        """The number of rows, the same at every party."""
         return next(iter(self._tables.values())).rows
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Features of each party."""
+        """The number of features of each party, in order."""
         return tuple(int(np.prod(t[INPUTS].shape[1:], dtype=int)) for t in self._tables.values())
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{name}: {width}" for name, width in list(zip(self.names, self.widths, strict=True))[:8])
-        return (
-            f"ColumnParties({len(self)} over {self.rows} rows with features {{{told}{', …' if len(self) > 8 else ''}}})"
-        )
+        widths = ", ".join(f"{name}: {width}" for name, width in list(zip(self.names, self.widths, strict=True))[:8])
+        return f"ColumnParties({len(self)} over {self.rows} rows with features {{{widths}{', …' if len(self) > 8 else ''}}})"
 
 
 def split_columns(
@@ -47,14 +52,20 @@ def split_columns(
     active: Sequence[str] | Literal["all"] | None = None,
     id: str | None = None,
 ) -> ColumnParties:
-    """Give every party its columns.
+    """Assign columns to parties, for a simulated vertical federation or from tables that are separate already.
 
-    data: one table whose features are to be dealt out: column `x`, or the named columns; or a mapping of tables, one per party,
-        over the same rows in the same order.
-    parties: how many (features go to "party 1", "party 2", … in blocks of like size); or for each name which features: places
-        in `x` such as range(0, 5), or names of columns.
-    active: who holds labels and groups, that is, all columns that are no features: names, or "all" (default: the first party).
-    id: a column that names the rows; where it is given, every table must have the same ones in the same order.
+    - `data`: one table whose features are split: the column "x" (rows, features), or columns by name; or a mapping of party
+      names to tables with a column "x", over the same rows in the same order.
+    - `parties`: how many (features go to "party 1", "party 2", … in consecutive blocks of nearly equal size); or a mapping of
+      party names to features: indices into "x" such as `range(0, 5)`, or names of columns.
+    - `active`: the parties that hold labels and groups, that is, all columns that are not features: names, or "all" (default:
+      the first party).
+    - `id`: a column of row identifiers, checked to be the same in every table and dropped (default: none).
+
+    Returns `fp.ColumnParties`. Raises ValueError where rows or identifiers do not match, a feature is assigned twice, or no
+    party holds labels, and TypeError where `parties` is neither a number nor a mapping.
+
+        parties = fp.split_columns(fp.datasets.adult(), {"bank": range(0, 60), "shop": range(60, 104)})
     """
     if (
         isinstance(data, Mapping)
@@ -80,7 +91,7 @@ def split_columns(
 
 
 def _groups(table: Table, parties: int | Mapping[str, Any] | None) -> dict[str, list[Any]]:
-    """Which features each party gets: places in x, or names of columns."""
+    """For each party its features: indices into x, or names of columns."""
     if isinstance(parties, int) and not isinstance(parties, bool):
         width = int(np.prod(_column(table, INPUTS, "the table").shape[1:], dtype=int))
         if not 1 <= parties <= width:
@@ -100,18 +111,18 @@ def _groups(table: Table, parties: int | Mapping[str, Any] | None) -> dict[str, 
     owner: dict[Any, str] = {}
     for name, features in groups.items():
         if not features:
-            raise ValueError(f"{title(name)} gets no columns; leave it out or give it some")
+            raise ValueError(f"{title(name)} has no columns; leave it out or assign some")
         for feature in features:
             if feature in owner:
                 raise ValueError(
-                    f"feature {feature!r} is given to {title(owner[feature])} and {title(name)}; one holds it"
+                    f"feature {feature!r} is assigned to {title(owner[feature])} and {title(name)}; it can have one holder"
                 )
             owner[feature] = name
     return groups
 
 
 def _features(table: Table, features: list[Any]) -> np.ndarray:
-    """Features side by side, (rows, features)."""
+    """The features as one matrix (rows, features)."""
     if all(isinstance(f, str) for f in features):
         columns = [np.asarray(_column(table, f, "the table")) for f in features]
         return np.concatenate([c.reshape(len(c), -1) for c in columns], axis=1)
@@ -123,7 +134,7 @@ def _features(table: Table, features: list[Any]) -> np.ndarray:
         if isinstance(f, bool | str) or not isinstance(f, int | np.integer) or not 0 <= f < x.shape[1]
     ]
     if wrong:
-        raise ValueError(f"there is no feature {wrong[0]!r}: column 'x' has the places 0 to {x.shape[1] - 1}")
+        raise ValueError(f"there is no feature {wrong[0]!r}: column 'x' has features 0 to {x.shape[1] - 1}")
     return x[:, [int(f) for f in features]]
 
 
@@ -138,34 +149,32 @@ def _active(active: Sequence[str] | str | None, names: tuple[str, ...]) -> tuple
     if unknown:
         raise ValueError(f"split_columns(active=...): no party {unknown[0]!r}; there are {', '.join(names)}")
     if not active:
-        raise ValueError("labels are at no party: name at least one in active=, or write active='all'")
+        raise ValueError("no party holds labels: name at least one in active=, or write active='all'")
     return tuple(name for name in names if name in active)
 
 
 def _aligned(tables: dict[str, Table], active: tuple[str, ...], id: str | None) -> ColumnParties:
-    """Tables that were given apart, checked to be over the same rows."""
+    """Separate tables, checked to be over the same rows."""
     if not tables:
-        raise ValueError("a federation needs at least one party; none was given")
+        raise ValueError("a federation needs at least one party")
     sizes = {name: table.rows for name, table in tables.items()}
     if id is not None:
         _check_ids({title(name): _column(table, id, title(name)) for name, table in tables.items()})
     elif len(set(sizes.values())) > 1:
-        told = ", ".join(f"{name}: {rows}" for name, rows in sizes.items())
-        raise ValueError(
-            f"all parties need the same rows, but they hold {told}; name the rows by a column and give id="
-        )
+        counts = ", ".join(f"{name}: {rows}" for name, rows in sizes.items())
+        raise ValueError(f"all parties need the same rows, but they hold {counts}; identify rows by a column, id=")
     labels: dict[str, np.ndarray] = {}
     for name in active:
         for column in tables[name].columns:
             if column in (INPUTS, id):
                 continue
-            mine = tables[name][column]
-            if column in labels and not np.array_equal(labels[column], mine):
-                wrong = int(np.sum(labels[column] != mine))
+            values = tables[name][column]
+            if column in labels and not np.array_equal(labels[column], values):
+                wrong = int(np.sum(labels[column] != values))
                 raise ValueError(
                     f"column {column!r} of {title(name)} differs from that of {title(active[0])} in {wrong} rows"
                 )
-            labels.setdefault(column, mine)
+            labels.setdefault(column, values)
     out = {}
     for name, table in tables.items():
         features = _column(table, INPUTS, title(name))
@@ -182,22 +191,22 @@ def _aligned(tables: dict[str, Table], active: tuple[str, ...], id: str | None) 
 
 
 def _check_ids(ids: dict[str, np.ndarray]) -> None:
-    """The same rows in the same order everywhere, each once; what is wrong is counted for every party."""
-    (first, wanted), *_ = ids.items()
+    """Raise ValueError where identifiers are not unique or not the same in the same order, with the counts at every party."""
+    (first, reference), *_ = ids.items()
     problems = []
-    for name, mine in ids.items():
-        twice = len(mine) - len(np.unique(mine))
+    for name, values in ids.items():
+        twice = len(values) - len(np.unique(values))
         if twice:
             problems.append(f"{name} has {twice} duplicate ids")
-    known = set(wanted.tolist())
-    for name, mine in ids.items():
-        here = set(mine.tolist())
+    known = set(reference.tolist())
+    for name, values in ids.items():
+        here = set(values.tolist())
         missing, more = len(known - here), len(here - known)
         if missing or more:
             problems.append(f"{name} lacks {missing} of the ids of {first} and has {more} others")
-        elif len(mine) == len(wanted) and not np.array_equal(mine, wanted):
+        elif len(values) == len(reference) and not np.array_equal(values, reference):
             problems.append(
-                f"{name} has {int(np.sum(mine != wanted))} ids in other places than {first}: sort both by id"
+                f"{name} has {int(np.sum(values != reference))} ids in other places than {first}: sort both by id"
             )
     if problems:
         raise ValueError(f"rows do not match: {'; '.join(problems)}")

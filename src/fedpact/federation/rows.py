@@ -1,4 +1,4 @@
-"""Rows split over parties."""
+"""Horizontal federations: parties that hold different rows of the same columns."""
 
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,12 @@ from fedpact.federation.table import Table, TablesByParty, as_table, is_frame
 
 
 class Parties(TablesByParty):
-    """Who holds which rows: party names and their tables, in order. `parties["north"]` is that party's table."""
+    """A horizontal federation: an ordered mapping of party names to tables of their own rows. See also `fp.split_rows`.
+
+    - `tables`: by party name: tables, mappings of columns, pandas data frames or files, each with at least one row.
+
+    `parties["north"]` is that party's table. Raises ValueError without parties, for a party without rows, and for equal names.
+    """
 
     def __init__(self, tables: Mapping[str, Any]):
         if not isinstance(tables, Mapping):
@@ -18,22 +23,22 @@ class Parties(TablesByParty):
                 f"fp.Parties takes a mapping of names to tables, not {type(tables).__name__}; see fp.split_rows"
             )
         if not tables:
-            raise ValueError("a federation needs at least one party; none was given")
+            raise ValueError("a federation needs at least one party")
         super().__init__({str(name): as_table(table) for name, table in tables.items()})
         if len(self._tables) < len(tables):
-            raise ValueError(f"two parties have one name: {', '.join(map(repr, tables))}")
+            raise ValueError(f"two parties have the same name: {', '.join(map(repr, tables))}")
         for name, table in self._tables.items():
             if table.rows == 0:
                 raise ValueError(f"party {name!r} holds no rows; leave it out or give it some")
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Rows at each party."""
+        """The number of rows at each party, in order."""
         return tuple(table.rows for table in self._tables.values())
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{name}: {table.rows}" for name, table in list(self._tables.items())[:8])
-        return f"Parties({len(self)} with rows {{{told}{', …' if len(self) > 8 else ''}}})"
+        sizes = ", ".join(f"{name}: {table.rows}" for name, table in list(self._tables.items())[:8])
+        return f"Parties({len(self)} with rows {{{sizes}{', …' if len(self) > 8 else ''}}})"
 
 
 def split_rows(
@@ -45,21 +50,28 @@ def split_rows(
     shares: Sequence[float] | None = None,
     seed: int = 0,
 ) -> Parties:
-    """Give every party its rows.
+    """Assign rows to parties, for a simulated horizontal federation or from tables that are separate already.
 
-    data: one table (or frame, mapping, file) to be dealt out; or a list or mapping of tables, one per party.
-    parties: how many, or their names; parties of a count are called "party 1", "party 2", …
-    by: a column whose values name the parties.
-    stratify: a column whose values every party gets in the same proportion.
-    shares: relative sizes of the parties (default: equal; sizes differ by at most one row, per stratum if stratified).
-    seed: of the shuffle before dealing.
+    - `data`: one table (`fp.Table`, mapping of columns, pandas data frame or file) to be split; or a list or mapping of tables,
+      one per party.
+    - `parties`: how many (>= 1), or their names; a number of parties are called "party 1", "party 2", …
+    - `by`: a column whose values are the names of the parties, instead of `parties`.
+    - `stratify`: a column whose values are distributed in the same proportions to every party (default: none).
+    - `shares`: relative sizes of the parties, one number > 0 each (default: equal; sizes differ by at most one row, in each
+      stratum if stratified).
+    - `seed`: of the random permutation of rows, an integer from 0 to 2**63 − 1 (default 0).
+
+    Returns `fp.Parties`. Raises ValueError where a column is missing or has NaN, a party would have no rows, or options
+    contradict each other.
+
+        parties = fp.split_rows(fp.datasets.breast_cancer(), parties=5, stratify="y")
     """
     if isinstance(data, list | tuple) or (
         isinstance(data, Mapping) and not isinstance(data, Table) and _of_tables(data)
     ):
         if by is not None or stratify is not None or shares is not None:
             raise ValueError("the tables are split already, one per party; by=, stratify= and shares= split one table")
-        return _given(data, parties)
+        return _already_split(data, parties)
     table = as_table(data)
     if by is not None:
         if parties is not None or stratify is not None or shares is not None:
@@ -79,10 +91,10 @@ def split_rows(
         for pile, part in zip(dealt, np.split(stratum, np.cumsum(counts)[:-1]), strict=True):
             pile.append(part)
     rows = [np.sort(np.concatenate(pile)) for pile in dealt]
-    empty = [name for name, mine in zip(names, rows, strict=True) if not len(mine)]
+    empty = [name for name, places in zip(names, rows, strict=True) if not len(places)]
     if empty:
-        raise ValueError(f"{table.rows} rows do not go round {len(names)} parties: {empty[0]!r} would get none")
-    return Parties({name: table.take(mine) for name, mine in zip(names, rows, strict=True)})
+        raise ValueError(f"{table.rows} rows are too few for {len(names)} parties: {empty[0]!r} would get none")
+    return Parties({name: table.take(places) for name, places in zip(names, rows, strict=True)})
 
 
 def checked_seed(seed: int) -> int:
@@ -92,17 +104,17 @@ def checked_seed(seed: int) -> int:
 
 
 def title(name: str) -> str:
-    """A party in a sentence: party 3, party 'north'."""
+    """A party's name in a sentence: party 3, party 'north'."""
     return name if name.startswith("party ") else f"party {name!r}"
 
 
 def _names(parties: int | Sequence[str] | None) -> list[str]:
     if parties is None:
-        raise ValueError("split_rows wants parties= (a count or names) or by= (a column)")
+        raise ValueError("split_rows needs parties= (a number or names) or by= (a column)")
     if isinstance(parties, str):
-        raise ValueError(f"parties={parties!r}: a list of names, a count, or by={parties!r} for a column")
+        raise ValueError(f"parties={parties!r}: a list of names, a number, or by={parties!r} for a column")
     if isinstance(parties, bool) or not isinstance(parties, int | np.integer | Sequence | np.ndarray):
-        raise TypeError(f"parties={parties!r}: a count, or a list of names")
+        raise TypeError(f"parties={parties!r}: a number, or a list of names")
     if isinstance(parties, int | np.integer):
         if parties < 1:
             raise ValueError(f"parties={parties}: a federation needs at least one party")
@@ -113,7 +125,7 @@ def _names(parties: int | Sequence[str] | None) -> list[str]:
     return names
 
 
-def _given(data: Any, parties: int | Sequence[str] | None) -> Parties:
+def _already_split(data: Any, parties: int | Sequence[str] | None) -> Parties:
     if isinstance(data, Mapping):
         if parties is not None:
             raise ValueError("a mapping of tables names its parties; leave parties= out")
@@ -122,7 +134,7 @@ def _given(data: Any, parties: int | Sequence[str] | None) -> Parties:
         return Parties({})
     names = _names(len(data) if parties is None else parties)
     if len(names) != len(data):
-        raise ValueError(f"{len(data)} tables were given for {len(names)} parties")
+        raise ValueError(f"there are {len(data)} tables for {len(names)} parties")
     return Parties(dict(zip(names, data, strict=True)))
 
 
@@ -142,14 +154,18 @@ def _column(table: Table, name: str, role: str) -> np.ndarray:
 
 
 def _shares(shares: Sequence[float] | None, parties: int) -> np.ndarray:
-    given = np.ones(parties) if shares is None else np.asarray(shares)
-    if given.dtype.kind not in "iuf" or given.shape != (parties,) or not np.all((given > 0) & np.isfinite(given)):
+    weights = np.ones(parties) if shares is None else np.asarray(shares)
+    if (
+        weights.dtype.kind not in "iuf"
+        or weights.shape != (parties,)
+        or not np.all((weights > 0) & np.isfinite(weights))
+    ):
         raise ValueError(f"shares={shares!r}: one positive number for each of the {parties} parties")
-    return given / given.sum()
+    return weights / weights.sum()
 
 
 def _counts(rows: int, shares: np.ndarray, first: int) -> tuple[np.ndarray, int]:
-    """Whole numbers in these proportions that add up to `rows`; rows left over go round from party `first` on."""
+    """Integers in these proportions that add up to `rows`; remainders are assigned in turn from party `first` on."""
     exact = rows * shares
     counts = np.floor(exact + 1e-9).astype(int)
     left = rows - counts.sum()

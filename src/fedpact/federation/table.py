@@ -1,4 +1,4 @@
-"""Tables: named columns over the same rows."""
+"""Tables: named columns of equal length."""
 
 import abc
 import pathlib
@@ -12,9 +12,15 @@ from fedpact.problem.columns import kind
 
 
 class Table(Mapping[str, np.ndarray]):
-    """Columns of equal length: `Table(x=features, y=labels)`. `table["x"]` is a column, `table[10:20]` a table of rows.
+    """An immutable table of named columns of equal length, as numpy arrays.
 
-    A column has one entry per row: a number, a vector, a matrix or a string. Columns cannot be changed.
+    - `columns`: a mapping of names to columns (default: none).
+    - `named`: further columns by keyword: `fp.Table(x=features, y=labels)`.
+
+    A column has one entry per row: a number, an array of numbers such as (rows, features), or a string. `table["x"]` is a
+    column, `table[10:20]` or `table[mask]` a table of rows, `len(table)` the number of rows.
+
+    Raises ValueError where lengths differ, two columns have the same name, or a column mixes types or has missing entries.
     """
 
     def __init__(self, columns: Mapping[str, Any] | None = None, /, **named: Any):
@@ -23,33 +29,47 @@ class Table(Mapping[str, np.ndarray]):
             raise TypeError(
                 f"fp.Table takes a mapping of columns, or columns by name: Table(x=..., y=...), not {columns!r}"
             )
-        given = {**(columns or {}), **named}
-        if len({str(name) for name in given}) < len(given):
-            raise ValueError(f"two columns of the table have one name: {', '.join(map(repr, given))}")
-        for name, values in given.items():
+        stated = {**(columns or {}), **named}
+        if len({str(name) for name in stated}) < len(stated):
+            raise ValueError(f"two columns of the table have the same name: {', '.join(map(repr, stated))}")
+        for name, values in stated.items():
             array = _plain(name, values)
             array.flags.writeable = False
             self._columns[str(name)] = array
         lengths = {name: len(column) for name, column in self._columns.items()}
         if len(set(lengths.values())) > 1:
-            told = ", ".join(f"{name!r} {length}" for name, length in lengths.items())
-            raise ValueError(f"the columns of a table have equally many rows, but these have: {told}")
+            counts = ", ".join(f"{name!r} {length}" for name, length in lengths.items())
+            raise ValueError(f"the columns of a table must have the same number of rows, but these have: {counts}")
         if not lengths:
             raise ValueError("a table needs at least one column")
 
     @classmethod
     def from_frame(cls, frame: Any, x: Iterable[str] | None = None) -> "Table":
-        """From a pandas frame. `x` lists the frame's columns that together make the matrix column "x"."""
+        """A table from a pandas data frame.
+
+        - `frame`: its columns become the columns of the table.
+        - `x`: names of numeric columns to be stacked into one matrix column "x" (rows, len(x)) (default: none).
+
+        Raises TypeError for anything but a data frame, and ValueError where a column of `x` is missing or not numeric.
+        """
         if not is_frame(frame):
             raise TypeError(f"fp.Table.from_frame takes a pandas frame, not {type(frame).__name__}")
         names = [str(name) for name in frame.columns]
         if len(set(names)) < len(names):
-            raise ValueError(f"two columns of the frame have one name: {', '.join(names)}")
+            raise ValueError(f"two columns of the frame have the same name: {', '.join(names)}")
         return cls(_gathered({str(name): frame[name].to_numpy() for name in frame.columns}, x))
 
     @classmethod
     def read(cls, path: str | pathlib.Path, x: Iterable[str] | None = None) -> "Table":
-        """From a .csv (also .csv.gz) or .parquet file, by pandas (`pip install fedpact[frames]`)."""
+        """A table from a file, read by pandas (`pip install 'fedpact[frames]'`).
+
+        - `path`: a .csv, .csv.gz, .parquet or .pq file.
+        - `x`: names of numeric columns to be stacked into one matrix column "x" (rows, len(x)) (default: none).
+
+        Raises FileNotFoundError, ImportError without pandas, and ValueError where the file cannot be read as a table.
+
+            table = fp.Table.read("patients.csv", x=["age", "weight"])
+        """
         path = pathlib.Path(path)
         if not path.exists():
             raise FileNotFoundError(f"there is no file {path}")
@@ -68,14 +88,21 @@ class Table(Mapping[str, np.ndarray]):
 
     @property
     def columns(self) -> tuple[str, ...]:
+        """The names of the columns, in order."""
         return tuple(self._columns)
 
     @property
     def rows(self) -> int:
+        """The number of rows."""
         return len(next(iter(self._columns.values())))
 
     def take(self, which: Any) -> "Table":
-        """The rows that a slice, an index array or a boolean array selects."""
+        """A table of selected rows; `table[which]` is the same.
+
+        - `which`: a slice, an array of row indices, or a boolean array (rows,).
+
+        Raises IndexError where an index is out of range or `which` has another form.
+        """
         try:
             chosen = np.atleast_1d(np.arange(self.rows)[which])
         except IndexError as error:
@@ -85,7 +112,7 @@ class Table(Mapping[str, np.ndarray]):
         return Table({name: column[chosen] for name, column in self._columns.items()})
 
     def with_columns(self, **named: Any) -> "Table":
-        """A table with these columns added or replaced."""
+        """A table with these columns added or replaced: `table.with_columns(y=labels)`."""
         return Table({**self._columns, **named})
 
     def __getitem__(self, key: Any) -> Any:
@@ -102,18 +129,19 @@ class Table(Mapping[str, np.ndarray]):
         return self.rows
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{n} {c.dtype}{list(c.shape[1:]) or ''}" for n, c in self._columns.items())
-        return f"Table({self.rows} rows: {told})"
+        kinds = ", ".join(f"{n} {c.dtype}{list(c.shape[1:]) or ''}" for n, c in self._columns.items())
+        return f"Table({self.rows} rows: {kinds})"
 
 
 class TablesByParty(Mapping[str, Table]):
-    """Party names and their tables, in order."""
+    """An ordered mapping of party names to tables."""
 
     def __init__(self, tables: Mapping[str, Table]):
         self._tables = dict(tables)
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The names of the parties, in order."""
         return tuple(self._tables)
 
     def __getitem__(self, name: str) -> Table:
@@ -129,11 +157,11 @@ class TablesByParty(Mapping[str, Table]):
 
     @abc.abstractmethod
     def __repr__(self) -> str:
-        """How many parties there are, and what each of them holds."""
+        """The number of parties, and the rows or features of each."""
 
 
 def as_table(thing: Any) -> Table:
-    """A table from what users have: a Table, a mapping of columns, a pandas frame, a path."""
+    """A table from a Table, a mapping of columns, a pandas data frame or the path of a file."""
     if isinstance(thing, Table):
         return thing
     if isinstance(thing, str | pathlib.Path):
@@ -152,20 +180,20 @@ def is_frame(thing: Any) -> bool:
 
 
 def _plain(name: str, values: Any) -> np.ndarray:
-    """One entry per row, of numbers or strings."""
+    """A column as an array of numbers or strings with one entry per row."""
     if isinstance(values, Mapping):
         raise ValueError(f"column {name!r} is a {type(values).__name__}; a column is an array with one entry per row")
     try:
         array = np.array(values)
     except ValueError as error:
-        raise ValueError(f"column {name!r} is no array: {error}") from None
+        raise ValueError(f"column {name!r} is not an array: {error}") from None
     if array.dtype.kind == "U" and not isinstance(values, np.ndarray):
-        array = np.array(values, object)  # numpy would turn the numbers of a mixed list into words
+        array = np.array(values, object)  # numpy would convert the numbers of a mixed list to strings
     if array.dtype == object:
         kinds = {type(v.item() if isinstance(v, np.generic) else v) for v in array.ravel().tolist()}
         if not (kinds <= {str} or kinds <= {int, float, bool}):
-            told = ", ".join(sorted(k.__name__ for k in kinds))
-            raise ValueError(f"column {name!r} holds {told}; make it numbers or strings, with no entry missing")
+            type_names = ", ".join(sorted(k.__name__ for k in kinds))
+            raise ValueError(f"column {name!r} holds {type_names}; make it numbers or strings, with no entry missing")
         array = array.astype(str if kinds <= {str} else float)
     if array.ndim == 0:
         raise ValueError(f"column {name!r} is a single value; a column has one entry per row")
@@ -180,7 +208,7 @@ def _gathered(columns: dict[str, np.ndarray], x: Iterable[str] | None) -> dict[s
         raise TypeError(f"x= lists the names of the columns that make the matrix 'x', not {x!r}")
     missing = [name for name in names if name not in columns]
     if missing:
-        raise ValueError(f"no column {missing[0]!r} to gather into 'x'; there are {', '.join(columns)}")
+        raise ValueError(f"no column {missing[0]!r} to stack into 'x'; there are {', '.join(columns)}")
     if not names or ("x" in columns and "x" not in names):
         raise ValueError(
             "x= lists the columns that make the matrix 'x': at least one, and the column 'x' if there is one"
@@ -188,6 +216,6 @@ def _gathered(columns: dict[str, np.ndarray], x: Iterable[str] | None) -> dict[s
     parts = {name: _plain(name, columns[name]) for name in names}
     for name, part in parts.items():
         if part.dtype.kind not in "biuf":
-            raise ValueError(f"column {name!r} holds {kind(part)}, which cannot be gathered into the matrix 'x'")
+            raise ValueError(f"column {name!r} holds {kind(part)}, which cannot be stacked into the matrix 'x'")
     matrix = np.stack([np.asarray(part, float) for part in parts.values()], axis=1)
     return {"x": matrix, **{name: column for name, column in columns.items() if name not in names}}

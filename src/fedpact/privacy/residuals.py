@@ -1,4 +1,4 @@
-"""What passive parties get of the residuals ν: as they are, or encrypted."""
+"""Encryption of the residuals ν that passive parties receive."""
 
 import dataclasses
 
@@ -7,10 +7,14 @@ from fedpact.privacy import ckks
 
 @dataclasses.dataclass(frozen=True)
 class EncryptedResiduals:
-    """Passive parties get Enc(ν) instead of ν: each computes its own gradient on ciphertext and learns nothing else.
+    """Homomorphic encryption of residuals, `fp.solve(..., fp.FairVFL(), privacy=fp.EncryptedResiduals())`; also for `fp.FedBCD`.
 
-    The server holds the CKKS key and decrypts gradients that are masked by their parties, so it learns nothing of them. Needs
-    tenseal: pip install 'fedpact[encrypted]'. Noise is fresh in every run, so runs agree to about 1e-8, not to the bit.
+    The residuals ν are the derivatives of the Lagrangian by the combined embedding of each row, and reveal labels. Passive
+    parties receive them encrypted by CKKS and compute their gradients on the ciphertext, so they learn their own gradients and
+    nothing else of ν. The server holds the key and decrypts gradients that the parties have masked, so it learns nothing of them.
+
+    There are no options. Encryption noise is fresh in every run, so that two runs agree to about 1e-8 and not to the bit. Raises
+    ImportError where tenseal is missing: `pip install 'fedpact[encrypted]'`.
     """
 
     def __post_init__(self) -> None:

@@ -3,8 +3,8 @@
     Mean     (1/|S|) Σ_{r in S} function(params, row r),  S the rows that a mask selects
     Value    function(params, rows), any function that gives one number
 
-Whoever compiles, checks or evaluates a problem asks an atom, never what kind of atom it is. So another kind is another
-subclass of `Atom`, and nothing else.
+Code that compiles, checks or evaluates a problem uses the interface of `Atom` alone, so another kind of atom is another
+subclass and nothing else.
 """
 
 import abc
@@ -24,7 +24,7 @@ RowFunction = Callable[[Any, Mapping[str, jax.Array]], jax.Array]
 
 
 class Evaluator:
-    """Calls functions on the same parameters and rows, each of them once."""
+    """Evaluates functions on the same parameters and rows and caches the results, so that each is called once."""
 
     def __init__(self, params: Any, rows: Any, dtype: Any) -> None:
         self.params, self.rows, self.dtype = params, rows, dtype
@@ -39,11 +39,11 @@ class Evaluator:
 class Atom(abc.ABC):
     """A number that depends on the parameters and on the rows of one holder. Subclasses are frozen dataclasses.
 
-    over_rows: whether it is a weighted sum of one number per row, the weights 1/count on the rows that `where` selects and
-        zero on the others. If not, its function gives one number, and may read the table as a whole.
-    wanted: in words, what its function should give.
-    function: what is evaluated, as function(params, rows); it can be hashed, and atoms of one function share its calls.
-    where: the rows that it is taken over; None for all.
+    - `over_rows`: whether it is a weighted sum of one number per row, with weights 1/count on the rows that `where` selects and
+      zero on the others; if not, its function returns one number and may read all rows.
+    - `wanted`: what its function should return, in words for error messages.
+    - `function`: evaluated as `function(params, rows)`; hashable, and atoms with the same function share its calls.
+    - `where`: a mask of the rows that are averaged (default None: all rows).
     """
 
     over_rows: ClassVar[bool]
@@ -53,33 +53,33 @@ class Atom(abc.ABC):
 
     @abc.abstractmethod
     def evaluate(self, call: Evaluator, weights: jax.Array | None) -> jax.Array:
-        """Its value; `weights` are those of the rows, None where it is not over rows."""
+        """The value of the atom, a scalar; `weights` (rows,) are the weights of the rows, None where it is not over rows."""
 
     def curvature(self, params: Any, rows: Any, weights: jax.Array) -> jax.Array | None:
-        """∇² of Σ_r weights_r function_r over flat parameters without a general Hessian; None where there is no short cut.
+        """∇² of Σ_r weights_r function_r over flat parameters in closed form; None where there is none.
 
-        Only for atoms over rows. The weights may be those of several atoms of one kind and one function together.
+        Only for atoms over rows. `weights` (rows,) may be the sum over several atoms of the same class and function.
         """
         del params, rows, weights
         return None
 
     def share(self, scope: Scope, parties: int) -> float:
-        """Its factor at one of n parties where they are averaged: 1, where the weights have been divided by all rows."""
+        """Its factor at one of n parties in an average: 1 where the weights are divided by the count of all rows, else 1/n."""
         divided = scope == "server" or (scope == "pooled" and self.over_rows)
         return 1.0 if divided else 1.0 / parties
 
     def result_shape(self, rows: int) -> tuple[int, ...]:
-        """The shape of what its function should give on so many rows."""
+        """The shape that its function should return on this many rows."""
         return (rows,) if self.over_rows else ()
 
     @property
     def loss(self) -> Loss | None:
-        """The loss that it reads, whose model is trained and whose labels are checked."""
+        """The loss that it averages, whose model is trained and whose labels are checked; None for other functions."""
         return None
 
     @property
     def may_do_anything(self) -> bool:
-        """Whether it is over rows and nobody knows that its function treats each by itself, and is finite on finite ones."""
+        """Whether it is over rows and its function is not known to be row-wise and finite on finite rows."""
         return self.over_rows
 
     @property
@@ -119,7 +119,7 @@ class Mean(Atom):
 
 @dataclasses.dataclass(frozen=True)
 class Value(Atom):
-    """Any function of parameters and rows that gives one number."""
+    """Any function of parameters and rows that returns one number."""
 
     over_rows: ClassVar[bool] = False
     wanted: ClassVar[str] = "one real number: take a sum or a mean, or state a constraint for each entry"
@@ -139,16 +139,16 @@ class Value(Atom):
 
 
 def name_of(function: Any) -> str:
-    """A function's name as a reader would know it."""
+    """The name of a function or callable object, for messages."""
     return str(getattr(function, "name", None) or getattr(function, "__name__", None) or type(function).__name__)
 
 
 def check_hash(function: Any) -> None:
-    """An atom's function can be hashed."""
+    """Raise TypeError where a function is not hashable."""
     try:
         hash(function)
     except TypeError:
         raise TypeError(
-            f"{name_of(function)} cannot be hashed, so its compiled program could not be found again; wrap it in a "
+            f"{name_of(function)} cannot be hashed, so its compiled program cannot be cached; wrap it in a "
             "function: lambda params, rows: fn(params, rows)"
         ) from None

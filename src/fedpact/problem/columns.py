@@ -1,6 +1,6 @@
-"""Columns and masks: which rows an expression looks at.
+"""Columns and masks: which rows an expression averages over.
 
-A mask depends on the data alone, never on the model, so it is evaluated once per party, on the host, before a run.
+A mask depends on the data alone, never on the model, so it is evaluated once per party, in numpy, before a run.
 """
 
 import dataclasses
@@ -13,7 +13,11 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Mask:
-    """A choice of rows. Combine masks with `&`, `|`, `~`; `mask(rows)` gives a boolean array."""
+    """A condition on the columns of a row. Made by comparing `fp.col(name)`; combine masks with `&`, `|` and `~`.
+
+    `mask(rows)` evaluates it on a table or mapping of columns and returns a boolean array (rows,). It raises ValueError where a
+    column holds arrays, or strings that are compared with a number.
+    """
 
     symbol: str
     parts: tuple[Any, ...]
@@ -38,7 +42,7 @@ class Mask:
         return tuple(dict.fromkeys(name for part in self.parts for name in part.columns))
 
     def demands(self) -> tuple["Mask", ...]:
-        """The masks that this one joins by `and`; itself where it joins none."""
+        """The conditions that this mask joins by `&`, in order; the mask itself where it joins none."""
         if self.symbol != "and":
             return (self,)
         return tuple(demand for part in self.parts for demand in part.demands())
@@ -75,7 +79,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 class Column:
-    """A named column; comparing it with a value gives a `Mask`."""
+    """A named column. Comparing it with a number or string by ==, !=, <, <=, > or >= gives a `Mask`."""
 
     def __init__(self, name: str):
         self.name = name
@@ -101,7 +105,12 @@ class Column:
         return self._compare(">=", bound)
 
     def isin(self, members: Iterable[Any]) -> Mask:
-        """Rows whose value is one of `members`."""
+        """A mask of the rows whose value is in a list.
+
+        - `members`: numbers or strings, such as `fp.col("country").isin(["FR", "DE"])`.
+
+        Raises TypeError for a single string in place of a list.
+        """
         if isinstance(members, str) or not isinstance(members, Iterable):
             raise TypeError(f"isin takes a list of values, such as [{members!r}], not {members!r}")
         return Mask("in", (self.name, tuple(_scalar(m) for m in members)))
@@ -114,7 +123,12 @@ class Column:
 
 
 def col(name: str) -> Column:
-    """The column `name` of whatever table an expression is evaluated on: `fp.col("y") == 1` is a mask."""
+    """A column by name, to select rows by comparison.
+
+    - `name`: of a column with one number or string per row, in every table that the expression is evaluated on.
+
+    Returns a `Column`; comparing it gives a mask for `where=`: `fp.mean(loss, where=(fp.col("y") == 1) & (fp.col("age") > 60))`.
+    """
     if not isinstance(name, str):
         raise TypeError(f"fp.col takes a column's name, not {name!r}")
     return Column(name)
@@ -132,7 +146,7 @@ def _scalar(bound: Any) -> Any:
 
 
 def numeric(rows: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The columns a model can read: floats and matrices in float64, whole numbers and booleans as they are."""
+    """The numeric columns of a table: floats and matrices in float64, integers and booleans unchanged."""
     arrays = {name: np.asarray(rows[name]) for name in rows}
     return {
         name: a.astype(np.float64) if a.dtype.kind == "f" or a.ndim > 1 else a
@@ -152,7 +166,7 @@ def _comparable(rows: Mapping[str, Any], name: str, bounds: tuple[Any, ...]) -> 
 
 
 def kind(column: np.ndarray) -> str:
-    """What a column holds, in words."""
+    """The type of a column in words: "numbers" or "strings"."""
     return {"U": "strings", **dict.fromkeys("biuf", "numbers")}.get(column.dtype.kind, str(column.dtype))
 
 

@@ -1,12 +1,13 @@
-"""Expressions: numbers that depend on the model's parameters and on rows, written as on paper.
+"""Expressions: scalar functions of the model's parameters and of rows.
 
     fp.mean(loss, where=mask)      (1/|S|) Σ_{r in S} loss(params, row r),  S the rows that the mask selects
-    fp.value(fn)                   fn(params, rows), any function that gives one number
+    fp.value(fn)                   fn(params, rows), any function that returns one number
     fp.largest(a, b, …)            the largest of several expressions
-    a + b, a - b, 2 * a, abs(a)    and comparisons with a number, which give constraints
+    a + b, a - b, 2 * a, abs(a)    linear combinations and absolute values
+    a <= 0.2, a >= b, a == 0       constraints
 
-Scope says over which rows an expression is taken: at each party (default), `.pooled()` over the union of all parties'
-rows, `.at_server()` on the server's own rows.
+The scope of an expression is the rows that it is evaluated on: at each party (default), `.pooled()` over the union of all
+parties' rows, `.at_server()` on the server's own rows.
 """
 
 import abc
@@ -23,18 +24,18 @@ from fedpact.problem.atoms import Atom, Mean, RowFunction, Scope, Value, check_h
 from fedpact.problem.columns import Mask
 from fedpact.problem.losses import Loss
 
-MOST_PARTS = 64  # smooth inequalities that may stand for one constraint: each abs in a sum doubles them
+MOST_PARTS = 64  # smooth inequalities that one constraint may expand to: each abs in a sum doubles them
 
 
 class Nonsmooth(abc.ABC):
-    """The largest of several expressions; smooth problems take it only where it is bounded from above."""
+    """The largest of several expressions; only an upper bound on it can be written as smooth inequalities."""
 
     name: ClassVar[str]
 
     @property
     @abc.abstractmethod
     def parts(self) -> tuple["Expression", ...]:
-        """What it is the largest of."""
+        """The expressions that it is the largest of."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -71,7 +72,7 @@ class Largest(Nonsmooth):
 
 @dataclasses.dataclass(frozen=True)
 class Term:
-    """coefficient * atom, over the rows of a scope."""
+    """coefficient · atom, evaluated on the rows of a scope."""
 
     coefficient: float
     atom: Atom | Nonsmooth
@@ -79,29 +80,52 @@ class Term:
 
     @property
     def evaluated(self) -> tuple[Atom, Scope]:
-        """What is evaluated, and over which rows; only for terms of smooth parts, where absolute values are opened."""
+        """The atom and its scope; only for terms of `smooth_parts`, which hold no absolute values or maxima."""
         assert isinstance(self.atom, Atom)
         return self.atom, self.scope
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Expression:
-    """Σ coefficient · atom + constant. Immutable; comparing it with a number gives a `Constraint`."""
+    """A scalar function of the parameters and of rows: Σ coefficient · atom + constant. Immutable.
+
+    - `terms`: coefficient, atom and scope of each term.
+    - `constant`: added to their sum (default 0).
+
+    Made by `fp.mean`, `fp.value`, `fp.largest` and the fairness gaps. Add and subtract expressions and numbers, multiply and
+    divide by numbers, take `abs`; compare by `<=`, `>=` or `==` with a number or another expression for a `Constraint`:
+
+        loss = fp.mean(fp.logistic_loss(fp.linear()))
+        constraint = (loss - 0.1 <= 0.2).named("loss")
+
+    Raises TypeError for strict inequalities, products of two expressions, powers, and use as a truth value.
+    """
 
     terms: tuple[Term, ...]
     constant: float = 0.0
-    __array_ufunc__ = None  # numpy leaves `array * expression` to us, who say what is wrong with it
+    __array_ufunc__ = None  # so that `array * expression` calls __rmul__, which raises a readable error
 
     def pooled(self) -> "Expression":
-        """Take every mean over the union of all parties' rows: one number for the federation."""
+        """The same expression with every mean over the union of all parties' rows: one number for the federation.
+
+        Raises ValueError where a part of it is `.at_server()` already.
+        """
         return self.scoped("pooled")
 
     def at_server(self) -> "Expression":
-        """Evaluate on the server's own rows (`fp.solve(..., server=table)`)."""
+        """The same expression on the server's own rows, the table in `fp.solve(..., server=table)`.
+
+        Raises ValueError where a part of it is `.pooled()` already.
+        """
         return self.scoped("server")
 
     def between(self, lower: float, upper: float) -> "Constraint":
-        """The two-sided constraint lower <= expression <= upper."""
+        """The two-sided constraint lower <= expression <= upper.
+
+        - `lower`, `upper`: finite numbers, lower <= upper, in the units of the expression; equal ones state an equality.
+
+        Returns a `Constraint`. Raises ValueError where lower > upper.
+        """
         lower, upper = _number(lower, "a bound"), _number(upper, "a bound")
         if lower > upper:
             raise ValueError(f"between({lower:g}, {upper:g}): the lower bound is above the upper one")
@@ -109,7 +133,7 @@ class Expression:
 
     @property
     def scope(self) -> Scope:
-        """The scope that all terms share; an error where they differ."""
+        """The scope of all terms: "party", "pooled" or "server". Raises ValueError where terms differ in it."""
         scopes: set[Scope] = {term.scope for term in self.terms}
         if len(scopes) > 1:
             raise ValueError(
@@ -119,7 +143,10 @@ class Expression:
         return self.terms[0].scope if self.terms else "party"
 
     def smooth_parts(self) -> tuple["Expression", ...]:
-        """Smooth expressions whose maximum is this one: each abs(a) is the larger of a and -a."""
+        """Smooth expressions whose maximum is this one: abs(a) is the larger of a and -a.
+
+        Raises ValueError where an abs or largest has a negative coefficient, or where there are more than 64 parts.
+        """
         nonsmooth = [(term, term.atom) for term in self.terms if isinstance(term.atom, Nonsmooth)]
         if not nonsmooth:
             return (self,)
@@ -127,11 +154,13 @@ class Expression:
             if term.coefficient < 0:
                 raise ValueError(
                     f"{self} is bounded on the side where {atom.name}(...) is not convex; only {atom.name}(...) <= bound "
-                    "can be kept"
+                    "is convex"
                 )
         count = math.prod(len(atom.parts) for _, atom in nonsmooth)
         if count > MOST_PARTS:
-            raise ValueError(f"{self} opens into {count} smooth inequalities; at most {MOST_PARTS} in one constraint")
+            raise ValueError(
+                f"{self} expands to {count} smooth inequalities; a constraint may have at most {MOST_PARTS}"
+            )
         rest = Expression(tuple(term for term in self.terms if isinstance(term.atom, Atom)), self.constant)
         parts = []
         for chosen in itertools.product(*(atom.parts for _, atom in nonsmooth)):
@@ -143,11 +172,11 @@ class Expression:
 
     @property
     def is_smooth(self) -> bool:
-        """Whether it has no absolute value or maximum."""
+        """Whether it contains no absolute value or maximum."""
         return all(isinstance(term.atom, Atom) for term in self.terms)
 
     def atoms(self) -> tuple[tuple[Atom, Scope], ...]:
-        """What it evaluates, and over which rows, also inside absolute values and maxima."""
+        """The atoms that it evaluates with their scopes, those inside absolute values and maxima included."""
         out: list[tuple[Atom, Scope]] = []
         for term in self.terms:
             if isinstance(term.atom, Atom):
@@ -157,7 +186,7 @@ class Expression:
         return tuple(out)
 
     def scoped(self, scope: Scope) -> "Expression":
-        """The same expression with every term over the rows of `scope`."""
+        """The same expression with every term in `scope`. Raises ValueError where a term has another one already."""
         for term in self.terms:
             if term.scope not in ("party", scope):
                 raise ValueError(f"{self} is already {term.scope}; it cannot be {scope} as well")
@@ -182,10 +211,12 @@ class Expression:
         return self * (1.0 / divisor)
 
     def __rtruediv__(self, other: Any) -> NoReturn:
-        raise TypeError(f"{self} stands below a fraction; expressions are linear: write it inside fp.value(fn)")
+        raise TypeError(f"{self} cannot be a divisor; expressions are linear: write the quotient inside fp.value(fn)")
 
     def __pow__(self, exponent: Any) -> NoReturn:
-        raise TypeError(f"{self} is raised to a power; expressions are linear: write it inside fp.value(fn)")
+        raise TypeError(
+            f"{self} cannot be raised to a power; expressions are linear: write the power inside fp.value(fn)"
+        )
 
     def __neg__(self) -> "Expression":
         return self * -1.0
@@ -216,7 +247,7 @@ class Expression:
     __hash__ = object.__hash__
 
     def __lt__(self, bound: Any) -> Any:
-        raise TypeError("a strict inequality cannot be kept by an optimiser; write <= or >=")
+        raise TypeError("a strict inequality is not supported; write <= or >=")
 
     __gt__ = __lt__
 
@@ -240,7 +271,14 @@ class Expression:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Constraint:
-    """lower <= expression <= upper; equal bounds are an equality. Made by comparing an expression with a number."""
+    """lower <= expression <= upper. Made by comparing an expression with a number or another expression.
+
+    - `expression`: what is bounded.
+    - `lower`, `upper`: the bounds, in the units of the expression; −∞ or ∞ for none, equal ones for an equality.
+    - `given_name`: the name set by `named` (default None: the constraint is called by its formula).
+
+    `fp.mean(loss) <= 0.2` holds at every party separately; `(fp.mean(loss) <= 0.2).pooled()` over all parties' rows together.
+    """
 
     expression: Expression
     lower: float
@@ -248,38 +286,44 @@ class Constraint:
     given_name: str | None = None
 
     def named(self, name: str) -> "Constraint":
-        """The same constraint under a name for reports, errors and `result.constraint(name)`."""
+        """The same constraint under a name, for reports, errors and `result.constraint(name)`.
+
+        - `name`: a non-empty string, different for each constraint of a problem.
+        """
         if not isinstance(name, str) or not name.strip():
             raise ValueError(f"a constraint's name is a non-empty string, not {name!r}")
         return dataclasses.replace(self, given_name=name)
 
     def pooled(self) -> "Constraint":
-        """Hold over the union of all parties' rows; no party can check it alone."""
+        """The same constraint over the union of all parties' rows, which no party can evaluate alone."""
         return dataclasses.replace(self, expression=self.expression.pooled())
 
     def at_server(self) -> "Constraint":
-        """Hold on the server's own rows."""
+        """The same constraint on the server's own rows, the table in `fp.solve(..., server=table)`."""
         return dataclasses.replace(self, expression=self.expression.at_server())
 
     @property
     def scope(self) -> Scope:
+        """Where it holds: "party" (at each party), "pooled" (over all rows) or "server"."""
         return self.expression.scope
 
     @property
     def name(self) -> str:
+        """The name set by `named`, else the formula."""
         return self.given_name or str(self)
 
     @property
     def kind(self) -> Literal["<=", ">=", "==", "between"]:
+        """The relation of expression and bounds."""
         return _kind(self.lower, self.upper)
 
     @property
     def bound(self) -> str:
-        """The right-hand side in words."""
+        """The relation and right-hand side as text: "<= 0.2" or "in [0, 1]"."""
         return bound_in_words(self.lower, self.upper)
 
     def inequalities(self) -> tuple[Expression, ...]:
-        """Smooth g with g <= 0 each; a single g with g == 0 for an equality."""
+        """Smooth expressions g with g <= 0, which together are this constraint; a single g with g == 0 for an equality."""
         if self.kind == "==":
             return self._one_sided(self.expression - self.upper, exact=True)
         above = self._one_sided(self.expression - self.upper) if not math.isinf(self.upper) else ()
@@ -316,7 +360,16 @@ class Constraint:
 
 
 def mean(function: RowFunction, where: Mask | None = None) -> Expression:
-    """The mean of `function(params, rows) -> (rows,)` over the rows that `where` selects (default: all)."""
+    """The mean of a row-wise function over rows, (1/|S|) Σ_{r in S} function(params, row r).
+
+    - `function`: a loss such as `fp.logistic_loss(model)`, or a hashable function `(params, rows) -> (rows,)` in JAX.
+    - `where`: a mask of the rows S (default None: all rows).
+
+    Returns an `Expression`, evaluated at each party unless `.pooled()` or `.at_server()`. Raises TypeError where `function` is
+    not a function or `where` is not a mask.
+
+        recall_loss = fp.mean(fp.logistic_loss(fp.linear()), where=fp.col("y") == 1)
+    """
     if not callable(function):
         raise TypeError(f"fp.mean takes a row-wise function such as fp.logistic_loss(model), not {function!r}")
     check_hash(function)
@@ -326,7 +379,15 @@ def mean(function: RowFunction, where: Mask | None = None) -> Expression:
 
 
 def value(function: Callable[[Any, Any], jax.Array]) -> Expression:
-    """The number `function(params, rows)`. A function that never reads `rows` may be pooled; else use `fp.mean`."""
+    """The number that a function of parameters and rows returns.
+
+    - `function`: a hashable function `(params, rows) -> scalar` in JAX; rows map column names to arrays with one entry per row.
+
+    Returns an `Expression`. It may be `.pooled()` only where the function does not read `rows`; means over all rows are written
+    with `fp.mean`. Raises TypeError where `function` is not a function, or is a loss, which returns one number per row.
+
+        size = fp.value(fp.squared_norm) <= 4.0
+    """
     if not callable(function):
         raise TypeError(f"fp.value takes a function (params, rows) -> number, not {function!r}")
     if isinstance(function, Loss):
@@ -336,31 +397,37 @@ def value(function: Callable[[Any, Any], jax.Array]) -> Expression:
 
 
 def largest(*expressions: Expression) -> Expression:
-    """The largest of expressions over the same scope; `fp.largest(a, b) <= 0.1` bounds each of them."""
+    """The largest of several expressions; `fp.largest(a, b) <= 0.1` bounds each of them.
+
+    - `expressions`: at least one, all of the same scope.
+
+    Returns an `Expression` that may be bounded from above and not minimised. Raises ValueError where there is no expression or
+    scopes differ.
+    """
     if not expressions:
         raise ValueError("fp.largest takes at least one expression, such as fp.largest(abs(a), abs(b))")
     parts = tuple(as_expression(expression) for expression in expressions)
     scopes: set[Scope] = {part.scope for part in parts}
     if len(scopes) > 1:
         raise ValueError(
-            f"fp.largest mixes the scopes {', '.join(sorted(scopes))}; call .pooled() or .at_server() on the whole"
+            f"fp.largest mixes the scopes {', '.join(sorted(scopes))}; call .pooled() or .at_server() on the result"
         )
     return Expression((Term(1.0, Largest(tuple(_without_scope(part) for part in parts)), scopes.pop()),))
 
 
 def as_expression(thing: Expression | Constraint | Callable[[Any, Any], Any]) -> Expression:
-    """Plain functions of (params, rows) are expressions."""
+    """An expression unchanged, and a plain function of (params, rows) as `fp.value` of it."""
     if isinstance(thing, Expression):
         return thing
     if isinstance(thing, Constraint):
-        raise TypeError(f"the constraint {thing} stands where an expression is wanted")
+        raise TypeError(f"expected an expression such as fp.mean(loss), not the constraint {thing}")
     if callable(thing):
         return value(thing)
-    raise TypeError(f"an expression is wanted, such as fp.mean(loss), not {thing!r}")
+    raise TypeError(f"expected an expression such as fp.mean(loss), not {thing!r}")
 
 
 def bound_in_words(lower: float, upper: float) -> str:
-    """The bound as it was written: "<= 0.2", ">= 1", "== 0" or "in [0, 1]"."""
+    """Bounds as text: "<= 0.2", ">= 1", "== 0" or "in [0, 1]"."""
     kind = _kind(lower, upper)
     if kind == "between":
         return f"in [{lower:g}, {upper:g}]"

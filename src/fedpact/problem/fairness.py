@@ -6,9 +6,9 @@
 
 a and b are the two groups and m(S) is a mean over the rows of S: of a loss, as in Liu, Fan, Zhou, Shi, Pei, Chu and Zhang,
 "Achieving model fairness in vertical federated learning" (arXiv:2109.08344), whose DEO is the first line with the training
-loss; or, where a model is given, of its smooth positive rate sigmoid(score / temperature), since rates of hard decisions
-have no slopes to follow. Like every expression a gap is taken at each party, `.pooled()` over all rows, or `.at_server()`;
-over split columns it is over all rows.
+loss; or, for a model in place of a loss, of its smooth positive rate sigmoid(score / temperature), since rates of hard
+decisions have zero gradient. Like every expression a gap is evaluated at each party, `.pooled()` over all rows, or
+`.at_server()`; over split columns it is over all rows.
 
 Equal opportunity and equalised odds are of Hardt, Price and Srebro, "Equality of opportunity in supervised learning"
 (NIPS 2016), for decisions; Donini and others, "Empirical risk minimization under fairness constraints" (NeurIPS 2018),
@@ -25,7 +25,7 @@ from fedpact.problem.expressions import Expression, largest, mean
 from fedpact.problem.losses import Loss, positive_rate
 from fedpact.problem.models import Model
 
-Measured = Loss | Model | RowFunction  # what a gap is taken of
+Measured = Loss | Model | RowFunction  # the function whose means are compared
 Tag = float | str  # a value of the label's or the group's column
 
 
@@ -38,13 +38,20 @@ def equal_opportunity_gap(
     groups: tuple[Tag, Tag] = (0, 1),
     temperature: float = 1.0,
 ) -> Expression:
-    """|mean(loss | positive, group a) - mean(loss | positive, group b)|: what positives meet with in either group.
+    """The equal-opportunity gap |mean(loss | positive, group a) - mean(loss | positive, group b)|.
 
-    loss: a loss, a row-wise function, or a model for its smooth positive rate sigmoid(score / temperature).
-    group: the column that tells groups apart; `groups` its two values (a, b), default 0 and 1.
-    label: the column of labels; default that of the loss, else "y".
-    positive: the label that counts; default the loss's positive one, else 1.
-    temperature: of the smooth rate, default 1; smaller is nearer to counting decisions.
+    - `loss`: a loss, a row-wise function, or a model for its smooth positive rate sigmoid(score / temperature).
+    - `group`: the column of group membership.
+    - `label`: the column of labels (default: the label column of the loss, else "y").
+    - `positive`: the value of a positive label (default: the positive label of the loss, else 1).
+    - `groups`: the two values (a, b) of the column `group` (default (0, 1)).
+    - `temperature`: of the smooth positive rate (> 0, default 1; smaller is closer to the rate of hard decisions); only with a
+      model.
+
+    Returns an `Expression` in the units of the loss; bounded from above it is two smooth inequalities. Raises ValueError or
+    TypeError where an argument is not of this form.
+
+        fair = fp.equal_opportunity_gap(fp.logistic_loss(fp.linear()), group="sex") <= 0.01
     """
     function = _function(loss, temperature)
     return _gap(function, group, groups, _positives(function, label, positive))
@@ -53,9 +60,16 @@ def equal_opportunity_gap(
 def demographic_parity_gap(
     loss: Measured, *, group: str, groups: tuple[Tag, Tag] = (0, 1), temperature: float = 1.0
 ) -> Expression:
-    """|mean(loss | group a) - mean(loss | group b)|, labels aside. With a model: the gap between smooth positive rates.
+    """The demographic-parity gap |mean(loss | group a) - mean(loss | group b)|, over all labels.
 
-    loss, group, groups, temperature: as in `fp.equal_opportunity_gap`.
+    - `loss`: a model for its smooth positive rate sigmoid(score / temperature), the usual choice; or a loss or row-wise function.
+    - `group`: the column of group membership.
+    - `groups`: the two values (a, b) of that column (default (0, 1)).
+    - `temperature`: of the smooth positive rate (> 0, default 1); only with a model.
+
+    Returns an `Expression`. Raises ValueError or TypeError where an argument is not of this form.
+
+        fair = fp.demographic_parity_gap(fp.linear(), group="sex") <= 0.05
     """
     return _gap(_function(loss, temperature), group, groups)
 
@@ -69,10 +83,17 @@ def equalized_odds_gap(
     groups: tuple[Tag, Tag] = (0, 1),
     temperature: float = 1.0,
 ) -> Expression:
-    """The larger of two gaps, that of positives and that of the other labels: `<= 0.01` bounds both.
+    """The equalised-odds gap: the larger of the gap among positive labels and the gap among the others.
 
-    loss, group, label, positive, groups, temperature: as in `fp.equal_opportunity_gap`. It opens into four smooth
-    inequalities, since each gap is an absolute value.
+    - `loss`: a loss, a row-wise function, or a model for its smooth positive rate sigmoid(score / temperature).
+    - `group`: the column of group membership.
+    - `label`: the column of labels (default: the label column of the loss, else "y").
+    - `positive`: the value of a positive label (default: the positive label of the loss, else 1).
+    - `groups`: the two values (a, b) of the column `group` (default (0, 1)).
+    - `temperature`: of the smooth positive rate (> 0, default 1); only with a model.
+
+    Returns an `Expression`; bounded from above it is four smooth inequalities, since each gap is an absolute value. Raises
+    ValueError or TypeError where an argument is not of this form.
     """
     function = _function(loss, temperature)
     positives = _positives(function, label, positive)

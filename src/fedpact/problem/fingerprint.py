@@ -1,9 +1,8 @@
-"""Digests that tell functions and problems apart by what they do and hold.
+"""Digests of functions and problems by their code and data.
 
-A function is its code with its defaults, its closure, and the globals and modules' attributes that it reads; an object is
-its class and its state; an array its contents. So the same file gives the same digest in another process (of the same
-Python version), and a constant that has changed gives another one. What comes with Python, JAX or fedpact itself is told
-by name.
+A function enters with its code, its defaults, its closure, and the globals and module attributes that it reads; an object with
+its class and its state; an array with its contents. So the same file has the same digest in another process (of the same
+Python version), and a changed constant changes it. Whatever belongs to Python, JAX or fedpact itself enters by name.
 """
 
 import dataclasses
@@ -22,12 +21,12 @@ BY_NAME = {*sys.stdlib_module_names, "jax", "jaxlib", "numpy", "scipy", "equinox
 
 
 def digest(thing: Any) -> str:
-    """A short hexadecimal digest of a function, a problem, an algorithm, or anything made of the same stuff."""
+    """A digest of 16 hexadecimal characters of a function, a problem, an algorithm, or any object that is composed of them."""
     return _short(_Reader().text(thing))[:16]
 
 
 class _Reader:
-    """One reading. Things are kept while it lasts, so that no two of them have one id."""
+    """One traversal. It keeps a reference to every object visited, so that ids are not reused meanwhile."""
 
     def __init__(self) -> None:
         self.read: dict[int, tuple[Any, str]] = {}
@@ -37,7 +36,7 @@ class _Reader:
             return repr(thing)
         if id(thing) in self.read:
             return self.read[id(thing)][1]
-        self.read[id(thing)] = (thing, "again")  # met inside itself
+        self.read[id(thing)] = (thing, "again")  # a cycle: the object refers to itself
         text = _short(self._text(thing))
         self.read[id(thing)] = (thing, text)
         return text
@@ -74,7 +73,7 @@ class _Reader:
         return f"{self.text(type(thing))} {self._state(thing)}"
 
     def _state(self, thing: Any) -> str:
-        """What copying an object would copy; nothing where it cannot be copied."""
+        """The state that `copy` would copy; the object's name where it cannot be copied."""
         try:
             reduced = thing.__reduce_ex__(4)
         except Exception:
@@ -103,7 +102,7 @@ class _Reader:
         return f"{name} {self.text(kind.__bases__)} {self.text(own)}"
 
     def _function(self, function: types.FunctionType) -> str:
-        module = function.__globals__.get("__name__", "")  # functools.wraps writes another one over __module__
+        module = function.__globals__.get("__name__", "")  # functools.wraps overwrites __module__
         name = f"{module}.{function.__qualname__}"
         constants = self.text(
             [function.__defaults__, function.__kwdefaults__, *map(_contents, function.__closure__ or ())]
@@ -116,7 +115,7 @@ class _Reader:
         return f"function {name} {_code(function.__code__)} {constants} {self.text(read)}"
 
     def _read_of(self, module: types.ModuleType, names: tuple[str, ...]) -> Any:
-        """A module, with what of it a function may read."""
+        """A module with those of its attributes that a function may read."""
         if _by_name(module.__name__):
             return module
         attributes = {name: vars(module)[name] for name in names if name in vars(module)}
@@ -155,7 +154,7 @@ def _code(code: types.CodeType) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _names(code: types.CodeType) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The globals, and all names, that a function or one inside it reads."""
+    """The globals that a function or a function inside it reads, and all names in it."""
     read = {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     every = set(code.co_names)
     for inner in code.co_consts:

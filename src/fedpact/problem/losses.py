@@ -17,10 +17,16 @@ from fedpact.problem.models import Linear, Mlp, Model
 
 @dataclasses.dataclass(frozen=True)
 class Loss:
-    """formula(scores, labels) on the scores of a model.
+    """A row-wise loss formula(scores, labels) of a model. Made by `fp.logistic_loss`, `fp.loss` and the like.
 
-    label: the column of labels; None for a formula that reads none.
-    labels: what the label column may hold; None for anything.
+    - `name`: for messages.
+    - `model`: gives the scores.
+    - `label`: the column of labels; None where the formula reads no label.
+    - `formula`: `(scores, labels) -> (rows,)` in JAX.
+    - `labels`: the values that the label column may hold (default None: any).
+
+    `loss(params, rows)` returns the loss of each row (rows,), in float64 outside a run. It raises KeyError for a missing column
+    and ValueError where parameters and columns do not fit.
     """
 
     name: str
@@ -38,7 +44,7 @@ class Loss:
     def __call__(self, params: Any, rows: Mapping[str, Any]) -> jax.Array:
         if _traced(params, rows):
             return self._per_row(params, rows)
-        with jax.enable_x64(True):  # outside a run: the user's own numbers, in the precision they were certified in
+        with jax.enable_x64(True):  # outside a run: in the precision of the certificate
             arrays = {name: jnp.asarray(column) for name, column in numeric(rows).items()}
             try:
                 return self._per_row(jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), params), arrays)
@@ -66,9 +72,9 @@ class Loss:
         return None if self.label is None else jnp.asarray(rows[self.label])
 
     def curvature(self, params: Any, rows: Mapping[str, Any], weights: jax.Array) -> jax.Array | None:
-        """∇² Σ_r weights_r loss_r over flat parameters by one product of matrices; None where scores are not linear.
+        """∇² Σ_r weights_r loss_r over flat parameters as one Gram matrix; None where scores are not linear.
 
-        It saves the d directional derivatives that a general Hessian takes.
+        A general Hessian takes d directional derivatives instead.
         """
         if self.model.score_gram(rows, weights) is None:
             return None
@@ -77,18 +83,18 @@ class Loss:
             return jax.grad(lambda s: self.formula(s, self._labels(rows)).sum())(scores)
 
         scores = self.model.apply(params, rows)
-        bend = jax.jvp(slope, (scores,), (jnp.ones_like(scores),))[1]
-        return self.model.score_gram(rows, weights * bend)
+        second = jax.jvp(slope, (scores,), (jnp.ones_like(scores),))[1]
+        return self.model.score_gram(rows, weights * second)
 
     @property
     def known(self) -> bool:
-        """Whether formula and model are fedpact's own: they treat each row by itself, and finite rows give finite losses."""
+        """Whether formula and model are fedpact's own, which are row-wise and finite on finite rows."""
         own = isinstance(self.formula, _Logistic | _Hinge | _Rate) or self.formula in (_softmax, _squared)
         model = self.model
         return own and (type(model) is Linear or (type(model) is Mlp and model.activation is jax.nn.tanh))
 
     def unexpected_labels(self, labels: np.ndarray, scores: Any) -> tuple[list[Any], str]:
-        """Labels that this loss has no meaning for, and in words what it expects."""
+        """The label values that this loss does not accept, and what it expects, in words."""
         values = np.unique(labels).tolist()
         if self.labels is not None:
             one_of = ", ".join(map(str, self.labels))
@@ -102,7 +108,15 @@ class Loss:
 
 
 def logistic_loss(model: Model, label: str = "y", labels: tuple[float, float] = (0, 1)) -> Loss:
-    """log(1 + exp(-s·score)) with s = -1 for the first of `labels` and +1 for the second."""
+    """The logistic loss log(1 + exp(-s·score)) of each row, s = -1 for a negative label and +1 for a positive one.
+
+    - `model`: one score per row, such as `fp.linear()`.
+    - `label`: the column of labels (default "y").
+    - `labels`: its two values, (negative, positive) (default (0, 1)).
+
+    Returns a `Loss`, to be averaged: `fp.mean(fp.logistic_loss(fp.linear()))`. Raises ValueError where `labels` are not two
+    different numbers.
+    """
     negative, positive = _pair(labels)
     return Loss("logistic_loss", model, label, _Logistic(positive), (negative, positive))
 
@@ -110,7 +124,17 @@ def logistic_loss(model: Model, label: str = "y", labels: tuple[float, float] = 
 def smoothed_hinge_loss(
     model: Model, label: str = "y", labels: tuple[float, float] = (0, 1), width: float = 1.0
 ) -> Loss:
-    """The hinge max(0, 1 - s·score) with its corner rounded over a margin of `width` (> 0)."""
+    """The hinge loss max(0, 1 - s·score) of each row, made smooth around its corner; s = ±1 as in `fp.logistic_loss`.
+
+    With u = 1 - s·score it is 0 for u <= 0, u²/(2 width) up to u = width, and u - width/2 above.
+
+    - `model`: one score per row, such as `fp.linear()`.
+    - `label`: the column of labels (default "y").
+    - `labels`: its two values, (negative, positive) (default (0, 1)).
+    - `width`: of the quadratic part, in units of the score (> 0, default 1).
+
+    Returns a `Loss`, to be averaged by `fp.mean`. Raises ValueError where `labels` or `width` is not of this form.
+    """
     if not (isinstance(width, numbers.Real) and 0 < width < math.inf):
         raise ValueError(f"smoothed_hinge_loss(width={width!r}): the rounding has a positive width")
     negative, positive = _pair(labels)
@@ -118,19 +142,37 @@ def smoothed_hinge_loss(
 
 
 def softmax_loss(model: Model, label: str = "y") -> Loss:
-    """log Σ_k exp(score_k) - score_y for labels y in 0 .. K-1, K the model's outputs."""
+    """The softmax cross-entropy log Σ_k exp(score_k) - score_y of each row.
+
+    - `model`: one score per class (rows, K), such as `fp.linear(outputs=10)` or `fp.mlp([64, 32, 10])`.
+    - `label`: the column of labels, integers from 0 to K-1 (default "y").
+
+    Returns a `Loss`, to be averaged by `fp.mean`.
+    """
     return Loss("softmax_loss", model, label, _softmax)
 
 
 def squared_loss(model: Model, label: str = "y") -> Loss:
-    """½ (score - y)², summed over outputs where there are several."""
+    """The squared loss ½ (score - y)² of each row, summed over outputs where there are several.
+
+    - `model`: scores of the shape of the labels, (rows,) or (rows, outputs).
+    - `label`: the column of labels y (default "y").
+
+    Returns a `Loss`, to be averaged by `fp.mean`.
+    """
     return Loss("squared_loss", model, label, _squared)
 
 
 def positive_rate(model: Model, temperature: float = 1.0) -> Loss:
-    """sigmoid(score / temperature), which no label enters: its mean is a smooth share of rows that are told positive.
+    """The smooth positive rate sigmoid(score / temperature) of each row; its mean approximates the share of positive decisions.
 
-    As temperature (> 0) falls it nears the share of rows with score > 0, and its slopes vanish almost everywhere.
+    - `model`: one score per row, positive where the decision is.
+    - `temperature`: in units of the score (> 0, default 1). As it falls the mean tends to the share of rows with score > 0 and
+      the gradient vanishes almost everywhere.
+
+    Returns a `Loss` that reads no label, to be averaged by `fp.mean`. Raises ValueError where `temperature` is not > 0.
+
+        at_most_a_third = fp.mean(fp.positive_rate(fp.linear())) <= 1 / 3
     """
     if isinstance(temperature, bool) or not (isinstance(temperature, numbers.Real) and 0 < temperature < math.inf):
         raise ValueError(
@@ -140,7 +182,16 @@ def positive_rate(model: Model, temperature: float = 1.0) -> Loss:
 
 
 def loss(formula: Callable[[jax.Array, jax.Array], jax.Array], model: Model, label: str = "y") -> Loss:
-    """Any loss: `formula(scores, labels) -> (rows,)` on the scores of `model`."""
+    """Any row-wise loss of a model's scores and the labels.
+
+    - `formula`: `(scores, labels) -> (rows,)` in JAX, hashable; row r of the result depends on row r of the scores and labels.
+    - `model`: gives the scores.
+    - `label`: the column of labels (default "y").
+
+    Returns a `Loss`, to be averaged by `fp.mean`. Raises TypeError where `formula` is not a function.
+
+        huber = fp.loss(lambda scores, y: optax.losses.huber_loss(scores, y), fp.linear())
+    """
     if not callable(formula):
         raise TypeError(f"fp.loss takes a function (scores, labels) -> (rows,), not {formula!r}")
     return Loss(getattr(formula, "__name__", "loss"), model, label, formula)

@@ -1,6 +1,6 @@
 """Models: a pair of functions, `init(key, rows) -> params` and `apply(params, rows) -> scores`.
 
-`rows` maps column names to arrays with one row each; scores have one entry (or one vector) per row.
+`rows` maps column names to arrays of equal length; scores have one entry, or one vector, per row.
 """
 
 import abc
@@ -18,30 +18,51 @@ Rows = Mapping[str, Any]
 
 
 class Model(abc.ABC):
-    """Anything with `init` and `apply`; models that are equal share their compiled programs."""
+    """The interface of a model: `init` and `apply`. Instances are hashable, and equal ones share compiled programs.
+
+    `fp.linear`, `fp.mlp`, `fp.model`, `fp.equinox_model`, `fp.split_model` and `fp.chain` make them.
+    """
 
     @abc.abstractmethod
     def init(self, key: jax.Array, rows: Rows) -> Any:
-        """Parameters for rows of these shapes."""
+        """Initial parameters.
+
+        - `key`: a JAX random key.
+        - `rows`: a mapping of column names to arrays, of which only shapes after the first axis matter.
+
+        Returns a tree of arrays.
+        """
 
     @abc.abstractmethod
     def apply(self, params: Any, rows: Rows) -> jax.Array:
-        """Scores, one per row."""
+        """Scores of rows.
+
+        - `params`: a tree of arrays, as `init` returns it.
+        - `rows`: a mapping of column names to arrays with one entry per row.
+
+        Returns scores (rows,) or (rows, outputs).
+        """
 
     @property
     def is_linear(self) -> bool:
-        """Whether scores are linear in the parameters."""
+        """Whether scores are linear in the parameters (default False)."""
         return False
 
     def score_gram(self, rows: Rows, weights: jax.Array) -> jax.Array | None:
-        """Σ_r weights_r ∇s_r ∇s_rᵀ over flat parameters, where scores s are linear in them; None where they are not."""
+        """The weighted Gram matrix Σ_r weights_r ∇s_r ∇s_rᵀ over flat parameters, for scores s that are linear in them.
+
+        - `rows`: a mapping of column names to arrays.
+        - `weights`: one per row (rows,).
+
+        Returns a matrix (parameters, parameters), or None where scores are not linear or not one per row (default).
+        """
         del rows, weights
         return None
 
 
 @dataclasses.dataclass(frozen=True)
 class Linear(Model):
-    """Scores x·w (+ b); starts at zero."""
+    """A linear model with scores x·w (+ b), started at zero. Made by `fp.linear`."""
 
     bias: bool = False
     outputs: int | None = None
@@ -69,13 +90,13 @@ class Linear(Model):
         gram = x.T @ weighted
         if not self.bias:
             return gram
-        side = weighted.sum(0)  # the flat order is that of the parameters' names: b, then w
+        side = weighted.sum(0)  # flat parameters are sorted by name: b, then w
         return jnp.block([[weights.sum(), side[None]], [side[:, None], gram]])
 
 
 @dataclasses.dataclass(frozen=True)
 class Mlp(Model):
-    """A fully connected network; weights start as Glorot's uniform draw, biases at zero."""
+    """A fully connected network; weights start from the Glorot uniform distribution, biases at zero. Made by `fp.mlp`."""
 
     widths: tuple[int, ...]
     activation: Callable[[jax.Array], jax.Array]
@@ -113,7 +134,7 @@ class Mlp(Model):
 
 @dataclasses.dataclass(frozen=True)
 class FunctionModel(Model):
-    """A model from two plain functions of the input column."""
+    """A model from two plain functions of the input column. Made by `fp.model`."""
 
     start: Callable[[jax.Array, int], Any]
     forward: Callable[[Any, jax.Array], jax.Array]
@@ -128,7 +149,7 @@ class FunctionModel(Model):
 
 @dataclasses.dataclass(frozen=True)
 class EquinoxModel(Model):
-    """An Equinox module made by `make(key)`; it maps one row to its score."""
+    """An Equinox module as a model. Made by `fp.equinox_model`."""
 
     make: Callable[[jax.Array], Any]
     inputs: str = "x"
@@ -138,7 +159,7 @@ class EquinoxModel(Model):
         return eqx.filter(self.make(key), eqx.is_inexact_array)
 
     def module(self, params: Any) -> Any:
-        """The module with these parameters, to be called on one row."""
+        """The Equinox module with these parameters, to be called on one row."""
         return eqx.combine(params, eqx.filter(self.make(jax.random.key(0)), eqx.is_inexact_array, inverse=True))
 
     def apply(self, params: Any, rows: Rows) -> jax.Array:
@@ -147,7 +168,15 @@ class EquinoxModel(Model):
 
 
 def linear(bias: bool = False, outputs: int | None = None, inputs: str = "x") -> Linear:
-    """A linear model on column `inputs`: parameters `w` (features,) or (features, outputs), and `b` with `bias`."""
+    """A linear model: score = x·w, or x·w + b.
+
+    - `bias`: whether there is an intercept b (default False).
+    - `outputs`: how many scores a row has (>= 1); default None: one, and scores have shape (rows,).
+    - `inputs`: the column of features x (rows, features); further axes are flattened (default "x").
+
+    Returns a `Model` with parameters `{"w": (features,) or (features, outputs), "b": () or (outputs,)}`, all 0 at the start; the
+    number of features is read from the data. Raises ValueError or TypeError where an argument is not of this form.
+    """
     if outputs is not None and not _whole(outputs):
         raise ValueError(f"fp.linear(outputs={outputs!r}): at least one output, or None for one score per row")
     if not isinstance(bias, bool):
@@ -161,7 +190,17 @@ def mlp(
     bias: bool = True,
     inputs: str = "x",
 ) -> Mlp:
-    """A fully connected network of these layer widths, input first: `fp.mlp([64, 32, 10])`. Default activation tanh."""
+    """A fully connected network (multi-layer perceptron).
+
+    - `widths`: of the layers, input first (at least two integers >= 1): `fp.mlp([64, 32, 10])` has 64 features, 32 hidden units
+      and 10 scores per row. A last width of 1 gives scores of shape (rows,).
+    - `activation`: between layers, a function of an array (default `jax.nn.tanh`).
+    - `bias`: whether layers have biases (default True).
+    - `inputs`: the column of features (rows, features); further axes are flattened (default "x").
+
+    Returns a `Model` with parameters "w1", "b1", "w2", …; weights start from the Glorot uniform distribution, biases at 0.
+    Raises ValueError or TypeError where an argument is not of this form.
+    """
     layers = tuple(widths) if isinstance(widths, Iterable) else ()
     if len(layers) < 2 or not all(_whole(width) for width in layers):
         raise ValueError(f"fp.mlp({widths!r}): widths are at least two positive whole numbers, input first")
@@ -173,22 +212,45 @@ def mlp(
 def model(
     init: Callable[[jax.Array, int], Any], apply: Callable[[Any, jax.Array], jax.Array], inputs: str = "x"
 ) -> FunctionModel:
-    """Any model: `init(key, features) -> params` (a tree of arrays), `apply(params, x) -> scores`, one per row of x."""
+    """A model from two functions.
+
+    - `init`: `(key, features) -> params`, a tree of arrays, from a JAX random key and the number of features.
+    - `apply`: `(params, x) -> scores`, (rows,) or (rows, outputs), in JAX.
+    - `inputs`: the column that is passed to `apply` as x (default "x").
+
+    Returns a `Model`. Raises TypeError where `init` or `apply` is not a function.
+
+        ramp = fp.model(lambda key, features: {"w": jnp.zeros(features)}, lambda params, x: jnp.tanh(x @ params["w"]))
+    """
     for name, function in (("init", init), ("apply", apply)):
         if not callable(function):
-            raise TypeError(f"fp.model({name}={function!r}): a function is wanted")
+            raise TypeError(f"fp.model({name}={function!r}): {name} must be a function")
     return FunctionModel(init, apply, _name(inputs))
 
 
 def equinox_model(make: Callable[[jax.Array], Any], inputs: str = "x") -> EquinoxModel:
-    """An Equinox module as a model: `fp.equinox_model(lambda key: eqx.nn.MLP(4, "scalar", 8, 2, key=key))`."""
+    """An Equinox module as a model.
+
+    - `make`: `key -> module`, where the module maps the features of one row to its score or scores:
+      `fp.equinox_model(lambda key: eqx.nn.MLP(4, "scalar", 8, 2, key=key))`.
+    - `inputs`: the column of features (rows, …), passed to the module row by row (default "x").
+
+    Returns a `Model` whose parameters are the floating-point arrays of the module. Raises TypeError where `make` is a module
+    itself or not a function.
+    """
     if not callable(make) or isinstance(make, eqx.Module):
         raise TypeError(f"fp.equinox_model takes a function of a key that makes a module, not a {type(make).__name__}")
     return EquinoxModel(make, _name(inputs))
 
 
 def squared_norm(params: Any, rows: Any = None) -> jax.Array:
-    """‖params‖², over all leaves: `fp.value(fp.squared_norm)`."""
+    """The squared Euclidean norm ‖params‖² over all arrays of the parameters: `fp.value(fp.squared_norm) <= 4.0`.
+
+    - `params`: a tree of arrays.
+    - `rows`: not read.
+
+    Returns a scalar.
+    """
     del rows
     return sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(params)), jnp.zeros(()))
 

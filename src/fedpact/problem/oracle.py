@@ -1,7 +1,7 @@
-"""A problem's functions on one holder's rows: what a party (or the server) can evaluate, and nothing else.
+"""A problem's functions on one holder's rows: all that a party (or the server) can evaluate.
 
 A problem is compiled into a `Program`: the atoms that it evaluates, and how objective and constraints are linear
-in them. An `Oracle` is a program with the rows of one holder. With n parties the whole problem is
+in them. An `Oracle` is a program with the rows of one holder. With n parties the problem is
 
     minimise Σ_i objective_i(w) + objective_0(w) + h(w)
     s.t.     constraints_i(w) <= 0 (or == 0) at every holder,   Σ_i pooled_i(w) + pooled_0(w) <= 0 (or == 0)
@@ -26,7 +26,7 @@ from fedpact.problem.statement import Problem
 
 @dataclasses.dataclass(frozen=True)
 class Linear:
-    """Numbers that are linear in a program's atoms: coefficients (numbers, atoms) and constants."""
+    """Linear functions of a program's atoms: coefficients (functions, atoms) and constants (functions,)."""
 
     coefficients: tuple[tuple[float, ...], ...]
     constants: tuple[float, ...]
@@ -38,7 +38,7 @@ class Linear:
         return constants + jnp.asarray(self.coefficients, atoms.dtype) @ atoms if atoms.size else constants
 
     def back(self, weights: jax.Array, atoms: int) -> jax.Array:
-        """The transpose: weights on the numbers become weights on the atoms."""
+        """The transpose: weights of the functions to weights of the atoms."""
         return weights @ jnp.asarray(self.coefficients, weights.dtype).reshape(len(self), atoms)
 
     def __len__(self) -> int:
@@ -49,8 +49,9 @@ class Linear:
 class Program:
     """The compiled problem of one holder; hashable, so that equal problems share compiled code.
 
-    digests: of what each atom's function does and reads, so that one whose constants have changed is another one.
-    guarded: whether an atom replaces the rows that its mask leaves out, on which its function has no finite value or slope.
+    - `digests`: of each atom's function with the constants that it reads, so that a changed constant is another program.
+    - `guarded`: for each atom, whether the rows outside its mask are replaced, because its function or gradient is not finite
+      there.
     """
 
     atoms: tuple[tuple[Atom, Scope], ...]
@@ -65,7 +66,7 @@ class Program:
     guarded: tuple[bool, ...] = ()
 
     def evaluate(self, w: jax.Array, rows: Any, weights: jax.Array) -> jax.Array:
-        """The atoms' values; `weights` has one line per atom over rows, already divided by its count."""
+        """The atoms' values (atoms,); `weights` (atoms over rows, rows) are already divided by the counts of rows."""
         params = self.shape.unravel(w)
         on_all = Evaluator(params, rows, w.dtype)
         values = []
@@ -78,16 +79,16 @@ class Program:
 
     @property
     def over_rows(self) -> tuple[tuple[Atom, Scope], ...]:
-        """The atoms over rows: each has a line of weights, in this order."""
+        """The atoms over rows, in the order of the first axis of the weights."""
         return tuple((atom, scope) for atom, scope in self.atoms if atom.over_rows)
 
     def lines(self, weights: jax.Array) -> tuple[jax.Array | None, ...]:
-        """Of each atom its line of weights; None where it is not over rows."""
+        """For each atom its weights (rows,); None where it is not over rows."""
         numbers = itertools.count()
         return tuple(weights[next(numbers)] if atom.over_rows else None for atom, _ in self.atoms)
 
     def without_norm(self, objective: bool, constraints: tuple[bool, ...], pooled: tuple[bool, ...]) -> "Program":
-        """The same program with no ‖params‖² in the numbers that are chosen; `norm_shares` says how much there was."""
+        """The same program without ‖params‖² in the selected functions; `norm_shares` has its coefficients."""
         chosen = (objective,), constraints, pooled
 
         def stripped(side: Linear, which: tuple[bool, ...]) -> Linear:
@@ -105,7 +106,7 @@ class Program:
         return any(line[place] for side in self.sides for line in side.coefficients)
 
     def _without_atoms(self, places: tuple[int, ...]) -> "Program":
-        """Without these atoms, none of them over rows: those have lines of weights."""
+        """Without these atoms, none of which may be over rows, since the weights are not changed."""
 
         def kept(per_atom: tuple[Any, ...]) -> tuple[Any, ...]:
             return tuple(entry for place, entry in enumerate(per_atom) if place not in places)
@@ -128,11 +129,11 @@ class Program:
 
     @property
     def norms(self) -> tuple[int, ...]:
-        """The atoms that are ‖params‖²."""
+        """The positions of the atoms that are ‖params‖²."""
         return tuple(place for place, (atom, _) in enumerate(self.atoms) if atom.is_squared_norm)
 
     def norm_shares(self) -> tuple[np.ndarray, ...]:
-        """The factor of ‖params‖² in objective, constraints and pooled contributions."""
+        """The coefficients of ‖params‖² in objective, constraints and pooled contributions."""
         places = list(self.norms)
         return tuple(
             np.asarray(side.coefficients, float).reshape(len(side), len(self.atoms))[:, places].sum(1)
@@ -140,18 +141,18 @@ class Program:
         )
 
     def moving(self) -> tuple[np.ndarray, ...]:
-        """Whether objective, constraints and pooled contributions depend on the parameters at all."""
+        """Whether objective, constraints and pooled contributions depend on the parameters."""
         return tuple(np.array([any(line) for line in side.coefficients], bool) for side in self.sides)
 
     def is_guarded(self, place: int) -> bool:
         return bool(self.guarded) and self.guarded[place]
 
     def curvature(self, w: jax.Array, rows: Any, weights: jax.Array, pull: jax.Array) -> jax.Array:
-        """∇²_w of pullᵀ atoms(w): losses of linear scores by one product of matrices, the rest by derivatives."""
+        """∇²_w of pullᵀ atoms(w): for losses of linear scores by one Gram matrix, for the others by differentiation."""
         params = self.shape.unravel(w)
         rest: list[int] = []
-        alike: dict[Any, list[int]] = {}  # atoms of one kind and function
-        of_rows: dict[Any, jax.Array] = {}  # what all of them together give to each row
+        alike: dict[Any, list[int]] = {}  # atoms of the same class and function
+        of_rows: dict[Any, jax.Array] = {}  # the sum of their weights on each row
         for place, ((atom, _), line) in enumerate(zip(self.atoms, self.lines(weights), strict=True)):
             if line is None or self.is_guarded(place):
                 rest.append(place)
@@ -174,7 +175,7 @@ class Program:
 
 
 def selected_rows(rows: Any, weights: jax.Array) -> Any:
-    """The rows, with the first one of positive weight in place of each that has none."""
+    """The rows, with each row of weight zero replaced by the first row of positive weight."""
     chosen = weights > 0
     places = jnp.where(chosen, jnp.arange(chosen.size), jnp.argmax(chosen))
     return {name: column[places] for name, column in rows.items()}
@@ -194,13 +195,13 @@ class Oracle(eqx.Module):
     rows: dict[str, jax.Array]
     weights: jax.Array
     index: jax.Array
-    count: jax.Array  # rows that are really there: the first ones
+    count: jax.Array  # of rows that are not padding, which comes last
     program: Program = eqx.field(static=True)
     discloses: bool = eqx.field(static=True, default=False)
-    personal: Own | None = None  # a party's own set and pull, where every party has a model of its own
+    personal: Own | None = None  # a party's own set and weight, where every party has a model of its own
 
     def disclose(self, values: Any) -> Any:
-        """What this holder tells about itself in every round, for the report's curves: nothing unless it agreed to."""
+        """`values` where this holder discloses them in every round, for the report's curves; else None."""
         return values if self.discloses else None
 
     def __call__(self, w: jax.Array) -> Values:
@@ -209,13 +210,13 @@ class Oracle(eqx.Module):
         return Values(program.objective(atoms)[0], program.constraints(atoms), program.pooled(atoms))
 
     def objective_weight(self) -> jax.Array:
-        """The sum of the weights that the objective gives to this holder's rows; 0 where it reads none."""
+        """The sum of the objective's weights on this holder's rows; 0 where it reads none."""
         over_rows = [place for place, (atom, _) in enumerate(self.program.atoms) if atom.over_rows]
         coefficients = np.asarray(self.program.objective.coefficients[0])[over_rows]
         return jnp.asarray(coefficients) @ self.weights.sum(1)
 
     def sample(self, places: jax.Array, factor: jax.Array) -> "Oracle":
-        """The same functions on some rows, their weights multiplied by `factor`."""
+        """The same functions on the rows at `places`, with weights multiplied by `factor`."""
         rows = {name: column[places] for name, column in self.rows.items()}
         return dataclasses.replace(self, rows=rows, weights=factor * self.weights[:, places])
 
@@ -240,7 +241,7 @@ class Oracle(eqx.Module):
 
     @property
     def own_set(self) -> Own:
-        """The party's own set and pull; only where every party has a model of its own."""
+        """The party's own set and weight; only where every party has a model of its own."""
         assert self.personal is not None
         return self.personal
 
@@ -250,7 +251,7 @@ class Oracle(eqx.Module):
 
 
 def derivatives(holder: "Oracle | SlackOracle", w: jax.Array) -> tuple[Values, Values]:
-    """A holder's functions at w, and the gradient of each of them: one line of w's size per function."""
+    """A holder's functions at w, and their gradients (functions, parameters)."""
     values, pull = jax.vjp(holder, w)
     m, p = values.constraints.size, values.pooled.size
     unit = jnp.eye(1 + m + p, dtype=w.dtype)
@@ -259,7 +260,7 @@ def derivatives(holder: "Oracle | SlackOracle", w: jax.Array) -> tuple[Values, V
 
 
 class SlackOracle(eqx.Module):
-    """Form (4): pooled constraints decoupled by slacks s_i, which follow the parameters in w.
+    """Form (4) of He, Peng and Sun (2024): pooled constraints decoupled by slacks s_i, which follow the parameters in w.
 
     Σ_i pooled_i(w) <= 0 becomes pooled_i(w) <= s_i/n at party i and Σ_i s_i/n + pooled_0(w) <= 0 at the server.
     """
@@ -298,7 +299,7 @@ class SlackOracle(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """The two programs of a problem, and which scalar rows stand for which constraint."""
+    """The two programs of a problem, and for each constraint its scope and the indices of its scalar inequalities."""
 
     party: Program
     server: Program
@@ -306,7 +307,7 @@ class Compiled:
 
 
 def compile_problem(problem: Problem, shape: Shape, parties: int) -> Compiled:
-    """Split a problem into what every party evaluates and what the server does."""
+    """Compile a problem into the program of every party and that of the server."""
     sides: dict[Scope, list[Expression]] = {"party": [], "pooled": [], "server": []}
     equal: dict[Scope, list[bool]] = {"party": [], "pooled": [], "server": []}
     digests: dict[Any, str] = {}
@@ -319,8 +320,8 @@ def compile_problem(problem: Problem, shape: Shape, parties: int) -> Compiled:
         rows.append((constraint, scope, tuple(range(start, start + len(parts)))))
 
     def side(scopes: tuple[Scope, ...], constraints: list[Expression], equality: list[bool]) -> Program:
-        wanted = [problem.objective, *constraints, *sides["pooled"]]
-        atoms = dict.fromkeys(t.evaluated for e in wanted for t in e.terms if t.scope in scopes)
+        expressions = [problem.objective, *constraints, *sides["pooled"]]
+        atoms = dict.fromkeys(t.evaluated for e in expressions for t in e.terms if t.scope in scopes)
         order = {atom: place for place, atom in enumerate(atoms)}
         for function in {atom.function for atom, _ in order}:
             digests[function] = digests.get(function) or digest(function)

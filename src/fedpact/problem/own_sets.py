@@ -1,4 +1,4 @@
-"""A party's set on the flat vector of its parameters."""
+"""A party's convex set on the flat vector of its parameters."""
 
 import math
 from typing import Any
@@ -14,10 +14,10 @@ from fedpact.problem.shape import Shape
 
 
 class OwnSet(eqx.Module):
-    """Sets of some parameters each, none of which two share."""
+    """The intersection of sets of disjoint parameters, on the flat vector."""
 
     parts: tuple[ConvexSet, ...]
-    spans: tuple[tuple[tuple[int, int], ...] | None, ...] = eqx.field(static=True)  # of the flat vector, for each part
+    spans: tuple[tuple[tuple[int, int], ...] | None, ...] = eqx.field(static=True)  # of the flat vector
 
     def project(self, w: jax.Array) -> jax.Array:
         for part, spans in zip(self.parts, self.spans, strict=True):
@@ -32,10 +32,10 @@ class OwnSet(eqx.Module):
         return w
 
 
-def on_flat(given: AnySet, params: Any) -> OwnSet:
-    """A set, checked against these parameters, on their flat vector."""
+def on_flat(region: AnySet, params: Any) -> OwnSet:
+    """A set on the flat vector of these parameters. Raises ValueError where it does not fit them."""
     shape = Shape.of(params)
-    parts = given.parts if isinstance(given, Both) else (given,)
+    parts = region.parts if isinstance(region, Both) else (region,)
     spans: list[tuple[tuple[int, int], ...] | None] = []
     for part in parts:
         if part.on is None:

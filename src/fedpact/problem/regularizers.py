@@ -1,8 +1,8 @@
-"""Regularisers h(w): added to the objective, smooth ones by their gradient, the others through their proximal operator.
+"""Regularisers h(w), added to the objective: smooth ones by their gradient, the others by their proximal operator.
 
     fp.l2(a)   a ‖w‖²        fp.l1(a)   a ‖w‖₁       fp.box(lo, hi)   lo <= w <= hi       fp.group(a)   a Σ_g ‖w_g‖₂
 
-`on` names the parameters that are meant (default: all of them); sums of regularisers are regularisers.
+`on` names the parameters w that are regularised (default: all of them). Sums of regularisers are regularisers.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """One regulariser; the numbers mean what `kind` says."""
+    """One term: `numbers` are (weight,) for l1, l2 and group, and (lower, upper) for box."""
 
     kind: Literal["l1", "l2", "box", "group"]
     numbers: tuple[float, ...]
@@ -30,7 +30,7 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Regularizer:
-    """A sum of parts; at most one of them group."""
+    """A sum of terms `fp.l1`, `fp.l2`, `fp.box` and `fp.group`; a group term may be added to l2 terms only."""
 
     parts: tuple[Part, ...] = ()
 
@@ -39,7 +39,7 @@ class Regularizer:
             raise TypeError(f"a regulariser is added to another one, not to {other!r}")
         parts = self.parts + other.parts
         if any(p.kind == "group" for p in parts) and sum(p.kind != "l2" for p in parts) > 1:
-            raise ValueError("fp.group has no closed proximal operator together with l1, box or another group")
+            raise ValueError("fp.group has no closed-form proximal operator together with l1, box or another group")
         return Regularizer(parts)
 
     def __radd__(self, other: Any) -> "Regularizer":
@@ -49,13 +49,13 @@ class Regularizer:
 
     @property
     def even(self) -> float | None:
-        """a where this is a‖w‖² of all parameters alike, None where it is another one."""
+        """The weight a where this is a‖w‖² over all parameters, else None."""
         if any(part.kind != "l2" or part.on is not None for part in self.parts):
             return None
         return float(sum(part.numbers[0] for part in self.parts))
 
     def flat(self, params: Any) -> "FlatRegularizer":
-        """The same regulariser on the flat vector of these parameters, in numpy."""
+        """The same regulariser on the flat vector of these parameters. Raises ValueError where it does not fit them."""
         size = sum(np.size(leaf) for leaf in jax.tree.leaves(params))
         ridge, l1 = np.zeros(size), np.zeros(size)
         lower, upper = np.full(size, -math.inf), np.full(size, math.inf)
@@ -91,7 +91,7 @@ class Regularizer:
 
 
 class FlatRegularizer(eqx.Module):
-    """h on a flat vector: Σ ridge·w² (smooth) plus a nonsmooth part with a closed proximal operator."""
+    """h on a flat vector w: Σ ridge·w² (smooth) plus a nonsmooth part with a closed-form proximal operator."""
 
     ridge: jax.Array
     l1: jax.Array
@@ -107,7 +107,7 @@ class FlatRegularizer(eqx.Module):
         return jnp.sum(self.ridge * w**2)
 
     def nonsmooth(self, w: jax.Array) -> jax.Array:
-        """The part without a gradient; a box counts 0 (iterates are kept inside by the proximal operator)."""
+        """The nonsmooth part; the indicator of a box counts as 0, since the proximal operator keeps iterates inside."""
         if self.kinks == "none":
             return jnp.zeros((), w.dtype)
         if self.kinks == "coordinates":
@@ -118,7 +118,7 @@ class FlatRegularizer(eqx.Module):
         return self.smooth(w) + self.nonsmooth(w)
 
     def prox(self, w: jax.Array, step: jax.Array | float) -> jax.Array:
-        """argmin_v ‖v − w‖²/2 + step · nonsmooth(v), inside the box; `step`: one number, or (not grouped) one each."""
+        """argmin_v ‖v − w‖²/2 + step · nonsmooth(v) inside the box; `step`: a scalar, or without groups one per entry."""
         if self.kinks == "none":
             return w
         if self.kinks == "coordinates":
@@ -130,11 +130,11 @@ class FlatRegularizer(eqx.Module):
         return jnp.where(self.group >= 0, w * scale[self.group], w)
 
     def prox_slope(self, w: jax.Array, step: jax.Array | float) -> jax.Array:
-        """A derivative of prox at w, as a matrix."""
+        """An element of the generalised Jacobian of prox at w, (parameters, parameters)."""
         return jax.jacfwd(lambda v: self.prox(v, step))(w)
 
     def distance(self, w: jax.Array, gradient: jax.Array) -> jax.Array:
-        """dist∞(0, gradient + ∂nonsmooth(w)), `gradient` that of everything smooth."""
+        """dist∞(0, gradient + ∂nonsmooth(w)), with `gradient` that of the smooth part of the objective."""
         if self.kinks == "none":
             return jnp.max(jnp.abs(gradient), initial=0.0)
         if self.kinks == "coordinates":
@@ -151,16 +151,16 @@ class FlatRegularizer(eqx.Module):
         return jnp.max(jnp.abs(jnp.where(self.group >= 0, grouped, gradient)), initial=0.0)
 
     def inside(self, w: jax.Array, slope: jax.Array) -> jax.Array:
-        """`slope` without what could only be followed downhill by leaving the box."""
+        """`slope` with the components set to 0 whose descent direction leaves the box."""
         walled = ((w <= self.lower) & (slope > 0)) | ((w >= self.upper) & (slope < 0))
         return jnp.where(walled, 0.0, slope)
 
     def outside(self, w: jax.Array) -> jax.Array:
-        """How far w is outside the box."""
+        """The largest distance of an entry of w from the box."""
         return jnp.max(jnp.maximum(jnp.maximum(self.lower - w, w - self.upper), 0.0), initial=0.0)
 
     def padded(self, extra: int) -> "FlatRegularizer":
-        """The same h on a longer vector whose last `extra` entries are free."""
+        """The same h on a longer vector whose last `extra` entries are not regularised."""
         fill = {"ridge": 0.0, "l1": 0.0, "lower": -jnp.inf, "upper": jnp.inf, "group": -1}
         longer = {name: jnp.pad(getattr(self, name), (0, extra), constant_values=v) for name, v in fill.items()}
         return FlatRegularizer(**longer, weight=self.weight, groups=self.groups, kinks=self.kinks)
@@ -171,24 +171,51 @@ class FlatRegularizer(eqx.Module):
 
 
 def l2(weight: float, on: str | Sequence[str] | None = None) -> Regularizer:
-    """weight · ‖w‖² (not halved)."""
+    """The squared Euclidean norm weight · ‖w‖² (without a factor ½), as a regulariser.
+
+    - `weight`: >= 0 and finite, in units of the objective per squared parameter.
+    - `on`: the name or names of the parameters w (default None: all of them).
+
+    Returns a `Regularizer`; add several: `fp.l2(0.01) + fp.box(-1, 1, on="w")`. Raises ValueError for an invalid weight.
+    """
     return Regularizer((Part("l2", (_weight(weight, "l2"),), parameter_names(on)),))
 
 
 def l1(weight: float, on: str | Sequence[str] | None = None) -> Regularizer:
-    """weight · ‖w‖₁."""
+    """The l1 norm weight · ‖w‖₁ as a regulariser, for sparse parameters.
+
+    - `weight`: >= 0 and finite, in units of the objective per parameter.
+    - `on`: the name or names of the parameters w (default None: all of them).
+
+    Returns a `Regularizer`. Raises ValueError for an invalid weight.
+    """
     return Regularizer((Part("l1", (_weight(weight, "l1"),), parameter_names(on)),))
 
 
 def box(lower: float = -math.inf, upper: float = math.inf, on: str | Sequence[str] | None = None) -> Regularizer:
-    """lower <= w <= upper for every entry."""
+    """Bounds lower <= w <= upper on every entry of the parameters, as a regulariser (its indicator function).
+
+    - `lower`, `upper`: numbers with lower < upper (defaults −∞ and ∞).
+    - `on`: the name or names of the parameters w (default None: all of them).
+
+    Returns a `Regularizer`. Raises ValueError where lower >= upper. For bounds on each party's own model see `fp.sets.box`.
+    """
     if not (_real(lower) and _real(upper) and lower < upper):
         raise ValueError(f"fp.box({lower!r}, {upper!r}): two numbers, the lower bound below the upper one")
     return Regularizer((Part("box", (float(lower), float(upper)), parameter_names(on)),))
 
 
 def group(weight: float, groups: Sequence[Sequence[int]] | None = None, on: str = "w") -> Regularizer:
-    """weight · Σ_g ‖w_g‖₂; a group lists rows (features) of the parameter `on`; default: each feature is a group."""
+    """The group-lasso norm weight · Σ_g ‖w_g‖₂ as a regulariser, which selects or drops groups of features together.
+
+    - `weight`: >= 0 and finite, in units of the objective per parameter.
+    - `groups`: lists of features, that is, of rows of the parameter `on`, counted from 0 and disjoint: `[[0, 1], [2]]`;
+      features in no group are not regularised (default None: each feature is a group).
+    - `on`: the name of one parameter, (features,) or (features, outputs) (default "w").
+
+    Returns a `Regularizer`, which may be added to `fp.l2` only. Raises ValueError or TypeError where an argument is not of this
+    form.
+    """
     listed = None
     if groups is not None:
         try:
@@ -241,8 +268,8 @@ def _group_numbers(params: Any, part: Part) -> tuple[np.ndarray, int]:
     (on,) = part.on or ("",)
     leaf, *others = [leaf for name, leaf in leaf_names(params) if name == on]
     if others or not np.ndim(leaf):
-        found = f"{1 + len(others)} parameters" if others else "a single number"
-        raise ValueError(f"fp.group is on {on!r}, which is {found}; it takes one array, with a row for each feature")
+        actual = f"{1 + len(others)} parameters" if others else "a single number"
+        raise ValueError(f"fp.group is on {on!r}, which is {actual}; it takes one array, with a row for each feature")
     features = np.shape(leaf)[0]
     listed = part.groups or tuple((i,) for i in range(features))
     of_feature = np.full(features, -1)

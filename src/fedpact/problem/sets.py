@@ -1,15 +1,15 @@
-"""Convex sets with a projection Π(x) = argmin_{z ∈ X} ‖z − x‖: where a party's own model must lie.
+"""Convex sets with a projection Π(x) = argmin_{z ∈ X} ‖z − x‖, for the models of `fp.Personal`.
 
     l1_ball(r)     ‖x‖₁ <= r      nonnegative()  x >= 0           affine(A, b)     Ax = b
     l2_ball(r)     ‖x‖₂ <= r      simplex(s)     x >= 0, Σx = s   halfspace(a, b)  a·x <= b
-    linf_ball(r)   max |x| <= r   box(lo, hi)    lo <= x <= hi    projection(fn)   whatever fn projects to
-    everywhere()   all x          A & B          both, where the projection is known
+    linf_ball(r)   max |x| <= r   box(lo, hi)    lo <= x <= hi    projection(fn)   the set that fn projects onto
+    everywhere()   all x          A & B          the intersection, where its projection is known in closed form
 
-They are in `fp.sets`; fp.l1_ball stands beside the regularisers too.
+They are in `fp.sets`; `fp.l1_ball` is also at the top level.
 
-x are all of a party's parameters, as one vector; `on="w"` names those that are meant. (`fp.box` is a regulariser, for
-the one model of a problem without personal sets.) Numbers such as a radius are arrays, so that parties whose sets differ in
-them alone run vectorised.
+x are all of a party's parameters as one vector, or those named by `on`. (`fp.box` is a regulariser, for the one model of a
+problem without `fp.Personal`.) Numbers such as a radius are arrays, so that parties whose sets differ in them alone run
+vectorised.
 """
 
 import abc
@@ -27,21 +27,26 @@ from jax import lax
 from fedpact.problem.regularizers import leaf_names, parameter_names
 from fedpact.problem.shape import Shape
 
-TRIED = 12  # points that a projection function is tried on
-ROUNDING = 1e-6  # what it may be off there, relative
+TRIED = 12  # points that a projection function is tested on
+ROUNDING = 1e-6  # the relative error allowed there
 
 
 class ConvexSet(eqx.Module):
-    """A set of one kind, of the parameters named `on` (None: all of them) as one vector."""
+    """A convex set of parameter vectors x with a projection. Made by the functions of `fp.sets`.
+
+    - `on`: the names of the parameters that x consists of (default None: all of them).
+
+    `a & b` is the intersection; it raises ValueError where its projection is not known in closed form.
+    """
 
     on: tuple[str, ...] | None = eqx.field(static=True, default=None, kw_only=True)
 
     @abc.abstractmethod
     def project(self, x: jax.Array) -> jax.Array:
-        """The nearest point of the set."""
+        """The nearest point of the set to x, a vector."""
 
     def fitted(self, shape: Shape) -> "ConvexSet":
-        """The same set for parameters of this shape; raises where it does not fit them."""
+        """The same set for parameters of this shape. Raises ValueError where it does not fit them."""
         del shape
         return self
 
@@ -58,13 +63,13 @@ class ConvexSet(eqx.Module):
                 if met is not None:
                     return met
         raise ValueError(
-            f"the projection onto {in_words(self)} and {in_words(other)} together is not known in closed form; give it as "
+            f"the projection onto {in_words(self)} and {in_words(other)} together is not known in closed form; supply it as "
             "fp.sets.projection(fn), or put the two on different parameters with on="
         )
 
 
 class Both(eqx.Module):
-    """Sets of different parameters, all of which hold."""
+    """The intersection of sets of different parameters."""
 
     parts: tuple[ConvexSet, ...]
 
@@ -101,7 +106,7 @@ class L2Ball(ConvexSet):
 
 
 class Box(ConvexSet):
-    """Also the ball of the largest entry, and x >= 0."""
+    """lower <= x <= upper; also the l∞ ball and x >= 0."""
 
     lower: Any
     upper: Any
@@ -128,7 +133,7 @@ class Simplex(ConvexSet):
 
 
 class BallInCone(ConvexSet):
-    """x >= 0 in a ball around 0: onto the cone first, then along its rays (l2) or down to the simplex (l1)."""
+    """x >= 0 in a ball around 0: the projection onto x >= 0, then the one onto the ball."""
 
     ball: L1Ball | L2Ball
 
@@ -177,61 +182,86 @@ class Everywhere(ConvexSet):
 
 
 class Projection(ConvexSet):
-    """What a function of the parameters (or of the one named `on`) projects to."""
+    """The set that a function of the parameters (or of those named `on`) projects onto."""
 
     function: Callable[[Any], Any] = eqx.field(static=True)
     shape: Shape | None = eqx.field(static=True, default=None)
 
     def project(self, x: jax.Array) -> jax.Array:
         assert self.shape is not None  # `fitted` has set it
-        given = self.function(self.shape.unravel(x))
-        return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(given)])
+        projected = self.function(self.shape.unravel(x))
+        return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(projected)])
 
     def fitted(self, shape: Shape) -> "Projection":
-        given = shape.specs()
+        params = shape.specs()
         if self.on is not None:
-            found = [(name, spec) for name, spec in leaf_names(given) if name in self.on]
-            if len(found) > len(self.on):
+            named = [(name, spec) for name, spec in leaf_names(params) if name in self.on]
+            if len(named) > len(self.on):
                 raise ValueError(
                     f"fp.sets.projection is on {', '.join(self.on)}, of which the parameters have several; leave on= out"
                 )
-            chosen = dict(found)
-            given = chosen[self.on[0]] if len(self.on) == 1 else chosen
-        fitted = Projection(self.function, Shape.of(given), on=self.on)
-        told = f"fp.sets.projection({getattr(self.function, '__name__', 'fn')})"
+            chosen = dict(named)
+            params = chosen[self.on[0]] if len(self.on) == 1 else chosen
+        fitted = Projection(self.function, Shape.of(params), on=self.on)
+        name = f"fp.sets.projection({getattr(self.function, '__name__', 'fn')})"
         try:
-            back = jax.eval_shape(self.function, given)
+            back = jax.eval_shape(self.function, params)
         except Exception as error:
             why = str(error).partition("\n")[0]
-            raise ValueError(f"{told} fails on the parameters: {type(error).__name__}: {why}") from error
-        shapes = [jax.tree.map(lambda leaf: tuple(np.shape(leaf)), tree) for tree in (given, back)]
+            raise ValueError(f"{name} fails on the parameters: {type(error).__name__}: {why}") from error
+        shapes = [jax.tree.map(lambda leaf: tuple(np.shape(leaf)), tree) for tree in (params, back)]
         if shapes[0] != shapes[1]:
-            raise ValueError(f"{told} gives shapes {shapes[1]} for parameters {shapes[0]}; it should keep them")
-        _try_out(fitted, told)
+            raise ValueError(f"{name} gives shapes {shapes[1]} for parameters {shapes[0]}; it should keep them")
+        _try_out(fitted, name)
         return fitted
 
 
-# stating one
+# constructors
 
 
 def l1_ball(radius: float, on: str | Sequence[str] | None = None) -> ConvexSet:
-    """‖x‖₁ <= radius: a sparsity budget."""
+    """The l1 ball ‖x‖₁ <= radius, which favours sparse parameters.
+
+    - `radius`: > 0 and finite, in units of the parameters.
+    - `on`: the name or names of the parameters x (default None: all of them, as one vector).
+
+    Returns a `fp.sets.ConvexSet`. Raises ValueError for an invalid radius.
+    """
     return L1Ball(_positive("l1_ball", radius, "the radius"), on=parameter_names(on))
 
 
 def l2_ball(radius: float, on: str | Sequence[str] | None = None) -> ConvexSet:
-    """‖x‖₂ <= radius."""
+    """The Euclidean ball ‖x‖₂ <= radius.
+
+    - `radius`: > 0 and finite, in units of the parameters.
+    - `on`: the name or names of the parameters x (default None: all of them, as one vector).
+
+    Returns a `fp.sets.ConvexSet`. Raises ValueError for an invalid radius.
+    """
     return L2Ball(_positive("l2_ball", radius, "the radius"), on=parameter_names(on))
 
 
 def linf_ball(radius: float, on: str | Sequence[str] | None = None) -> ConvexSet:
-    """|x_k| <= radius for every entry."""
+    """The l∞ ball |x_k| <= radius for every entry k.
+
+    - `radius`: > 0 and finite, in units of the parameters.
+    - `on`: the name or names of the parameters x (default None: all of them, as one vector).
+
+    Returns a `fp.sets.ConvexSet`. Raises ValueError for an invalid radius.
+    """
     most = _positive("linf_ball", radius, "the radius")
     return Box(-most, most, on=parameter_names(on))
 
 
 def box_set(lower: Any = -math.inf, upper: Any = math.inf, on: str | Sequence[str] | None = None) -> ConvexSet:
-    """lower <= x <= upper for every entry; numbers, or arrays with one bound for each entry."""
+    """The box lower <= x <= upper for every entry.
+
+    - `lower`, `upper`: numbers, or arrays with one bound for each entry of x in the order of the flat parameters; lower <= upper
+      (defaults −∞ and ∞).
+    - `on`: the name or names of the parameters x (default None: all of them, as one vector).
+
+    Returns a `fp.sets.ConvexSet`. Raises ValueError where a lower bound is above its upper bound.
+    """
     try:
         low, high = np.asarray(lower, float), np.asarray(upper, float)
         sound = bool(np.all(low <= high))
@@ -243,17 +273,38 @@ def box_set(lower: Any = -math.inf, upper: Any = math.inf, on: str | Sequence[st
 
 
 def nonnegative(on: str | Sequence[str] | None = None) -> ConvexSet:
-    """x >= 0."""
+    """The nonnegative orthant x >= 0.
+
+    - `on`: the name or names of the parameters x (default None: all of them).
+
+    Returns a `fp.sets.ConvexSet`; `fp.sets.l1_ball(1.0) & fp.sets.nonnegative()` is an intersection.
+    """
     return Box(np.asarray(0.0), np.asarray(math.inf), on=parameter_names(on))
 
 
 def simplex(total: float = 1.0, on: str | Sequence[str] | None = None) -> ConvexSet:
-    """x >= 0 and Σx = total."""
+    """The simplex x >= 0, Σx = total.
+
+    - `total`: > 0 and finite (default 1: the probability simplex).
+    - `on`: the name or names of the parameters x (default None: all of them, as one vector).
+
+    Returns a `fp.sets.ConvexSet`. Raises ValueError for an invalid total.
+    """
     return Simplex(_positive("simplex", total, "the total"), on=parameter_names(on))
 
 
 def affine(matrix: Any, right: Any, on: str | Sequence[str] | None = None) -> ConvexSet:
-    """matrix @ x = right, for a matrix (equations, parameters); x in the order of the flat parameters."""
+    """The affine subspace matrix @ x = right.
+
+    - `matrix`: (equations, parameters), or (parameters,) for one equation, with columns in the order of the flat parameters.
+    - `right`: the right-hand side (equations,).
+    - `on`: the name or names of the parameters x (default None: all of them, as one vector).
+
+    Returns a `fp.sets.ConvexSet`. Raises TypeError where the two are not arrays of numbers, and ValueError where their shapes do
+    not match, they are not finite, or the equations have no solution.
+
+        sums_to_one = fp.sets.affine(np.ones((1, 4)), [1.0])
+    """
     try:
         a, b = np.atleast_2d(np.asarray(matrix, float)), np.atleast_1d(np.asarray(right, float))
     except (TypeError, ValueError):
@@ -265,12 +316,19 @@ def affine(matrix: Any, right: Any, on: str | Sequence[str] | None = None) -> Co
         )
     across = np.linalg.pinv(a)
     if not np.allclose(a @ (across @ b), b, rtol=1e-9, atol=1e-12):
-        raise ValueError("fp.sets.affine: the equations contradict each other, so the set is empty")
+        raise ValueError("fp.sets.affine: the equations have no solution, so the set is empty")
     return Affine(a, b, across, on=parameter_names(on))
 
 
 def halfspace(normal: Any, bound: float, on: str | Sequence[str] | None = None) -> ConvexSet:
-    """normal · x <= bound."""
+    """The half-space normal · x <= bound.
+
+    - `normal`: one entry for each entry of x, in the order of the flat parameters (parameters,); finite, not all 0.
+    - `bound`: a finite number.
+    - `on`: the name or names of the parameters x (default None: all of them, as one vector).
+
+    Returns a `fp.sets.ConvexSet`. Raises ValueError where an argument is not of this form.
+    """
     a = np.ravel(np.asarray(normal, float))
     if not np.isfinite(a).all() or not a.any() or not _real(bound):
         raise ValueError("fp.sets.halfspace(normal, bound): a vector of finite numbers, not all 0, and a number")
@@ -278,22 +336,28 @@ def halfspace(normal: Any, bound: float, on: str | Sequence[str] | None = None) 
 
 
 def everywhere() -> ConvexSet:
-    """All parameters: for a party without a set of its own."""
+    """The whole space, for a party whose model is not constrained."""
     return Everywhere()
 
 
 def projection(function: Callable[[Any], Any], on: str | Sequence[str] | None = None) -> ConvexSet:
-    """The convex set that `function` projects to, in JAX: from a tree of parameters to the nearest one in the set.
+    """The convex set that a function projects onto.
 
-    With on="w" it is given that array and gives it back; with several names, a dictionary of them.
-    It is tried before the run: whether it keeps shapes, and whether it is the projection onto something convex.
+    - `function`: in JAX, from the parameters to the nearest point of the set, of the same shape. It receives the tree of all
+      parameters; with one name in `on` that array, with several a dictionary of them.
+    - `on`: the name or names of the parameters (default None: all of them).
+
+    Returns a `fp.sets.ConvexSet`. Before a run the function is tested at random points: `fp.solve` raises ValueError where it
+    changes shapes or is not the projection onto a convex set.
+
+        unit_columns = fp.sets.projection(lambda w: w / jnp.maximum(jnp.linalg.norm(w, axis=0), 1.0), on="w")
     """
     if not callable(function):
         raise TypeError(f"fp.sets.projection takes a function of the parameters, not {function!r}")
     return Projection(function, on=parameter_names(on))
 
 
-# arithmetic
+# projections and intersections
 
 
 def _optax() -> Any:
@@ -305,20 +369,21 @@ def _optax() -> Any:
 def _threshold(x: jax.Array, total: jax.Array, first: jax.Array) -> jax.Array:
     """λ with Σ max(x − λ, 0) = total, or `first` where that is larger: λ ← (Σ_{x > λ} x − total) / #{x > λ} from below.
 
-    It grows until it stands, after a handful of passes. optax sorts, which took eight times as long on 1,000 vectors of 7,840.
+    The iteration is monotone and ends after a few passes. Sorting, as in optax, took eight times as long on 1,000 vectors of
+    7,840 entries.
     """
 
     def once(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        level, _ = carry
+        level, _ = carry  # λ, and λ of the pass before
         above = x > level
-        found = (jnp.sum(jnp.where(above, x, 0.0)) - total) / jnp.maximum(jnp.sum(above, dtype=x.dtype), 1.0)
-        return jnp.maximum(found, level), level
+        next_level = (jnp.sum(jnp.where(above, x, 0.0)) - total) / jnp.maximum(jnp.sum(above, dtype=x.dtype), 1.0)
+        return jnp.maximum(next_level, level), level
 
     return lax.while_loop(lambda carry: carry[0] > carry[1], once, (first, first - 1.0 - jnp.abs(first)))[0]
 
 
 def _meet(one: ConvexSet, two: ConvexSet) -> ConvexSet | None:
-    """The intersection of two sets of the same parameters, where its projection is known."""
+    """The intersection of two sets of the same parameters, or None where its projection is not known."""
     if isinstance(one, Everywhere):
         return two
     if isinstance(one, Box) and isinstance(two, Box):
@@ -338,35 +403,35 @@ def _meet(one: ConvexSet, two: ConvexSet) -> ConvexSet | None:
     return None
 
 
-def _try_out(given: Projection, told: str) -> None:
+def _try_out(candidate: Projection, name: str) -> None:
     """Π is the projection onto a convex set only if Π(Πu) = Πu and (u − Πu)·(Πv − Πu) <= 0 for all u and v."""
-    assert given.shape is not None
+    assert candidate.shape is not None
     rng = np.random.default_rng(0)
-    points = rng.normal(size=(TRIED, given.shape.size)) * np.logspace(-2, 2, TRIED)[:, None]
-    to = np.asarray(jax.jit(jax.vmap(given.project))(points))
-    again = np.asarray(jax.jit(jax.vmap(given.project))(to))
+    points = rng.normal(size=(TRIED, candidate.shape.size)) * np.logspace(-2, 2, TRIED)[:, None]
+    to = np.asarray(jax.jit(jax.vmap(candidate.project))(points))
+    again = np.asarray(jax.jit(jax.vmap(candidate.project))(to))
     if not np.isfinite(to).all():
-        raise ValueError(f"{told} gives NaN or infinite parameters")
+        raise ValueError(f"{name} gives NaN or infinite parameters")
     sizes = 1.0 + np.abs(to).max()
     if np.abs(again - to).max() > ROUNDING * sizes:
-        raise ValueError(f"{told} moves points that it has projected already; the projection onto a set leaves them")
+        raise ValueError(f"{name} moves points that it has projected already; a projection is idempotent")
     away = points - to
     angles = np.einsum("ud,uvd->uv", away, to[None] - to[:, None])
     lengths = np.linalg.norm(away, axis=1)[:, None] * np.linalg.norm(to[None] - to[:, None], axis=2)
     if np.any(angles > ROUNDING * (lengths + sizes)):
         raise ValueError(
-            f"{told} is not the projection onto a convex set: some point of the set is nearer than the one that it gives, or "
-            "the set has a hole or a corner turned inwards"
+            f"{name} is not the projection onto a convex set: it does not return the nearest point of the set, or the set "
+            "is not convex"
         )
 
 
-def _size(given: ConvexSet, shape: Shape) -> int:
+def _size(region: ConvexSet, shape: Shape) -> int:
     leaves = leaf_names(shape.specs())
-    return sum(math.prod(leaf.shape) for name, leaf in leaves if given.on is None or name in given.on)
+    return sum(math.prod(leaf.shape) for name, leaf in leaves if region.on is None or name in region.on)
 
 
-def in_words(given: AnySet) -> str:
-    kinds = given.parts if isinstance(given, Both) else (given,)
+def in_words(region: AnySet) -> str:
+    kinds = region.parts if isinstance(region, Both) else (region,)
     return " and ".join(type(kind).__name__ for kind in kinds)
 
 

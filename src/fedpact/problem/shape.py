@@ -1,4 +1,4 @@
-"""From a tree of parameters to one flat vector, and back."""
+"""The flat vector of a tree of parameters, and back."""
 
 import dataclasses
 import math
@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """The tree of parameters behind a flat vector."""
+    """The tree structure and array shapes of parameters, to flatten and restore them."""
 
     tree: Any
     shapes: tuple[tuple[int, ...], ...]
@@ -26,7 +26,7 @@ class Shape:
         return sum(math.prod(shape) for shape in self.shapes)
 
     def specs(self) -> Any:
-        """The tree with shapes in place of arrays."""
+        """The tree with `jax.ShapeDtypeStruct` in place of arrays."""
         return jax.tree.unflatten(self.tree, [jax.ShapeDtypeStruct(shape, jnp.float64) for shape in self.shapes])
 
     def ravel(self, params: Any) -> np.ndarray:

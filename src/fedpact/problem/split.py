@@ -1,4 +1,4 @@
-"""Models that are split over the holders of columns: each has a bottom of its own, the label holder has the top.
+"""Split models for vertical federated learning: each party has a bottom model, the label holder also the top model.
 
 scores = top(Σ_i bottom_i(x_i))   or   top((bottom_1(x_1), …, bottom_n(x_n)))
 """
@@ -15,19 +15,19 @@ from fedpact.problem.columns import numeric
 from fedpact.problem.models import Model, Rows
 
 TOP = "top"  # the name of the top model's parameters beside the parties' blocks
-EMBEDDED = "what the bottoms gave"  # the column that the label holder reads in place of features
+EMBEDDED = "what the bottoms gave"  # the column of embeddings that the label holder reads in place of features
 
 
 @dataclasses.dataclass(frozen=True)
 class SplitModel(Model):
-    """Made by `fp.split_model`. Its own parameters are the top's; `apply` reads what the bottoms gave."""
+    """A model split over parties. Made by `fp.split_model`. Its parameters are those of the top; `apply` reads the embeddings."""
 
     bottom: Callable[[int], Model]
     combine: Literal["sum", "concat"]
     top: Model | None
 
     def bottom_for(self, width: int) -> Model:
-        """The bottom of a holder of this many features."""
+        """The bottom model of a party with this many features."""
         bottom = self.bottom(width)
         if not isinstance(bottom, Model):
             raise TypeError(
@@ -43,7 +43,14 @@ class SplitModel(Model):
         return joined if self.top is None else self.top.apply(params, {"x": joined})
 
     def predict(self, params: Mapping[str, Any], tables: Mapping[str, Any], parties: Sequence[str]) -> jax.Array:
-        """Scores from all parties' blocks and tables, by name."""
+        """Scores from all parties' parameters and tables.
+
+        - `params`: by party name, and "top" for the top model.
+        - `tables`: by party name, each with a column "x", over the same rows in the same order.
+        - `parties`: their names, in order.
+
+        Returns scores (rows,) or (rows, outputs). Raises ValueError where a table is missing or does not fit.
+        """
         outputs = []
         for name in parties:
             if not isinstance(tables, Mapping) or name not in tables:
@@ -63,12 +70,12 @@ class SplitModel(Model):
         embedded = rows[EMBEDDED]
         if self.combine == "sum":
             return embedded
-        return embedded.reshape(embedded.shape[0], -1)  # (rows, parties, width): one party after the other
+        return embedded.reshape(embedded.shape[0], -1)  # (rows, parties, width) to (rows, parties · width)
 
 
 @dataclasses.dataclass(frozen=True)
 class Chain(Model):
-    """Functions and models one after the other; parameters are those of its only model, or by place: "1", "2", …"""
+    """A composition of functions and models. Made by `fp.chain`."""
 
     parts: tuple[Any, ...]
 
@@ -96,12 +103,17 @@ class Chain(Model):
 def split_model(
     bottom: Callable[[int], Model], combine: Literal["sum", "concat"] = "sum", top: Model | None = None
 ) -> SplitModel:
-    """A model over holders of columns.
+    """A model over parties that hold different columns of the same rows: scores = top(combine(bottom_1(x_1), …, bottom_n(x_n))).
 
-    bottom: a function of a party's number of features that gives its model, such as `lambda width: fp.mlp([width, 32])`.
-    combine: "sum" adds what the bottoms give, so that nobody sees one party's part by itself; "concat" puts it side by side.
-    top: a model of the combined signal at the label holder, such as `fp.chain(jax.nn.swish, fp.mlp([32, 10]))`; None: the
-        combined signal is the score.
+    - `bottom`: `features -> model`, from a party's number of features to its bottom model: `lambda width: fp.mlp([width, 32])`.
+    - `combine`: "sum" (default) adds the outputs of the bottom models, so that no single party's output is seen alone;
+      "concat" concatenates them.
+    - `top`: a model of the combined outputs at the label holder, such as `fp.chain(jax.nn.swish, fp.mlp([32, 10]))` (default
+      None: the combined outputs are the scores).
+
+    Returns a `Model` for data from `fp.split_columns`. Raises TypeError or ValueError where an argument is not of this form.
+
+        linear = fp.split_model(lambda width: fp.linear())
     """
     if not callable(bottom) or isinstance(bottom, Model):
         raise TypeError(f"split_model(bottom={bottom!r}): a function of the number of features that gives a model")
@@ -115,7 +127,13 @@ def split_model(
 
 
 def chain(*parts: Model | Callable[[jax.Array], jax.Array]) -> Chain:
-    """Functions and models one after the other: `fp.chain(jax.nn.swish, fp.mlp([32, 10]))`."""
+    """A composition of models and functions, applied from left to right: `fp.chain(jax.nn.swish, fp.mlp([32, 10]))`.
+
+    - `parts`: models, and functions of an array with one entry per row; at least one model.
+
+    Returns a `Model` that reads the column "x". Its parameters are those of its only model, or a dictionary by the position of
+    each model: "0", "2", …. Raises ValueError without a model and TypeError for other parts.
+    """
     for part in parts:
         if not callable(part) and not isinstance(part, Model):
             raise TypeError(f"fp.chain takes models and functions of arrays, not {part!r}")

@@ -1,4 +1,4 @@
-"""A problem: objective, constraints and regulariser, without a word on who holds which rows."""
+"""A problem: objective, constraints and regulariser, independent of the data and of the parties."""
 
 import dataclasses
 from collections.abc import Callable, Iterable
@@ -14,7 +14,13 @@ from fedpact.problem.regularizers import Regularizer
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Problem:
-    """minimise objective + h(params) subject to the constraints. Made by `fp.minimize`."""
+    """minimise objective + h(params) subject to constraints. Made by `fp.minimize`; `print(problem)` writes it out.
+
+    - `objective`: the expression that is minimised.
+    - `constraints`: in the order stated.
+    - `regularizer`: h.
+    - `personal`: the parties' own sets, where every party has a model of its own (default None).
+    """
 
     objective: Expression
     constraints: tuple[Constraint, ...]
@@ -23,12 +29,12 @@ class Problem:
 
     @property
     def public(self) -> tuple[Any, ...]:
-        """What everybody may know of it: all but the parties' own sets and pulls."""
+        """The parts that all parties share: everything but the parties' own sets and weights."""
         return self.objective, self.constraints, self.regularizer, self.personal is not None
 
     @property
     def model(self) -> Model | None:
-        """The model that the losses share; None where the problem is stated in plain functions only."""
+        """The model of the losses; None where the problem has no loss. Raises ValueError where losses have different models."""
         models = {loss.model for loss in self.losses}
         if len(models) > 1:
             raise ValueError(
@@ -39,11 +45,11 @@ class Problem:
 
     @property
     def losses(self) -> tuple[Loss, ...]:
-        """Every loss that the problem reads, once."""
+        """The losses in objective and constraints, each once."""
         return tuple(dict.fromkeys(atom.loss for atom, _ in self.atoms() if atom.loss is not None))
 
     def atoms(self) -> tuple[tuple[Atom, Scope], ...]:
-        """What objective and constraints evaluate, and over which rows."""
+        """The atoms of objective and constraints with their scopes."""
         expressions = [self.objective, *(c.expression for c in self.constraints)]
         return tuple(atom for expression in expressions for atom in expression.atoms())
 
@@ -54,7 +60,7 @@ class Problem:
             for c in self.constraints
         ]
         if self.personal is not None:
-            lines.append("    at the average of the parties' own models, each near it and in its party's own set")
+            lines.append("    at the average of the parties' models, each pulled towards it and in its party's own set")
         return "\n".join(lines)
 
 
@@ -64,13 +70,21 @@ def minimize(
     regularizer: Regularizer | None = None,
     personal: Personal | None = None,
 ) -> Problem:
-    """State a problem.
+    """State a problem: minimise objective + h(params) subject to constraints.
 
-    objective: the parties' values are averaged; `.pooled()` takes it over all rows, `.at_server()` on the server's.
-    subject_to: constraints, each at every party unless `.pooled()` or `.at_server()`.
-    regularizer: fp.l1, fp.l2, fp.box, fp.group, or a sum of them.
-    personal: fp.Personal(sets, pull), where every party has a model of its own in a set of its own; objective and fp.l2 are
-        then taken at the average of these models.
+    - `objective`: an expression such as `fp.mean(loss)`, averaged over the parties with equal weight; `.pooled()` averages over
+      all rows instead, `.at_server()` evaluates on the server's rows. A function `(params, rows) -> scalar` is one too.
+    - `subject_to`: constraints such as `fp.mean(loss) <= 0.2`, each of which holds at every party separately, unless `.pooled()`
+      or `.at_server()` (default: none).
+    - `regularizer`: h, one of `fp.l1`, `fp.l2`, `fp.box`, `fp.group` or a sum of them (default: none).
+    - `personal`: `fp.Personal(sets, pull)` for one model per party, each in the party's own set; the objective and `fp.l2` are
+      then evaluated at the average model (default: one model for all).
+
+    Returns an `fp.Problem` for `fp.solve`. Raises TypeError or ValueError where the objective is not smooth, a constraint is not
+    convex in its abs or largest, two constraints have the same name, or `personal` is combined with constraints.
+
+        loss = fp.mean(fp.logistic_loss(fp.linear()))
+        problem = fp.minimize(loss, subject_to=[(loss <= 0.6).named("loss")], regularizer=fp.l2(0.01))
     """
     if isinstance(subject_to, Constraint):
         subject_to = [subject_to]
@@ -83,7 +97,7 @@ def minimize(
             raise TypeError(
                 f"subject_to[{place - 1}] is {constraint!r}, not a constraint; write fp.mean(loss) <= 0.2, say"
             )
-        constraint.inequalities()  # an abs on the wrong side is told here, where it was written
+        constraint.inequalities()  # raises here, where the constraint was written, and not in solve
         _ = constraint.scope
         if constraint.given_name in taken:
             raise ValueError(f"two constraints are named {constraint.given_name!r}; names must differ")
@@ -96,7 +110,7 @@ def minimize(
     goal = as_expression(objective)
     if not goal.is_smooth:
         raise ValueError(
-            f"the objective {goal} has a corner at abs(...) or largest(...); bound that by a constraint instead"
+            f"the objective {goal} is not differentiable because of abs(...) or largest(...); bound that by a constraint instead"
         )
     if personal is not None:
         _check_personal(personal, goal, constraints, regularizer or Regularizer())
@@ -108,13 +122,13 @@ def _check_personal(personal: Any, goal: Expression, constraints: list[Constrain
         raise TypeError(f"personal= takes fp.Personal(sets, pull), not {personal!r}")
     if constraints:
         raise ValueError(
-            f"subject_to= has {constraints[0].name!r} beside personal=; where every party has a model of its own, what it must "
-            "keep is its set: state it as one of personal's sets, or leave personal= out"
+            f"subject_to= has {constraints[0].name!r} together with personal=; where every party has a model of its own, it is "
+            "constrained by its set: state the constraint as one of personal's sets, or leave personal= out"
         )
     if regularizer.even is None:
         raise ValueError(
-            "beside personal= the regulariser is fp.l2(a) on all parameters, taken at the average model; bounds and "
-            "budgets are sets: fp.sets.box, fp.l1_ball"
+            "with personal= the regulariser is fp.l2(a) on all parameters, evaluated at the average model; bounds are "
+            "sets: fp.sets.box, fp.l1_ball"
         )
     if any(term.scope == "server" for term in goal.terms):
-        raise ValueError("beside personal= the objective is the parties', not .at_server()")
+        raise ValueError("with personal= the objective is evaluated at the parties, not .at_server()")

@@ -1,4 +1,4 @@
-"""The narrow waist: what a method is, what an engine is, and what passes between them.
+"""The protocol between methods and engines: what a method is, what an engine is, and what passes between them.
 
 To write a method, see docs/write_a_method.md: options are an `Algorithm`, what runs is a `Method` (or `OnePhase`), made of
 `Phase`s. To write an engine, see docs/write_an_engine.md: an `Engine` connects a bound problem to its parties.

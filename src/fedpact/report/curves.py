@@ -1,6 +1,6 @@
-"""Over the rounds: from the columns of a history to plots of the run, and of each constraint at each party.
+"""Plots over the rounds: the columns of a history, and each constraint at each party.
 
-A history has scalar rows g <= 0; a constraint's report says which of them are its own.
+A history has scalar inequalities g <= 0; a constraint's report has the indices of its own.
 """
 
 import math
@@ -15,35 +15,37 @@ from fedpact.report.words import byte_unit
 
 History = Mapping[str, np.ndarray]
 
-MOST_LINES = 6  # more holders than this are drawn as a band with its extremes
-MOST_POINTS = 40_000  # of all drawings together
-MOST_DRAWN = 24  # constraints
-TOGETHER = 4  # plots of constraints that need no two headings
-FIRST_DRAWN = 6  # before the rest is folded
+MOST_LINES = 6  # more holders than this are drawn as a band with its extreme lines
+MOST_POINTS = 40_000  # of all plots together
+MOST_DRAWN = 24  # plots of constraints
+TOGETHER = 4  # up to this many plots, values and multipliers share a heading
+FIRST_DRAWN = 6  # further ones are collapsed
 
-OBJECTIVE = "with its regulariser, in its own units; it may rise while constraints are being met"
-VIOLATION = "the largest amount by which a constraint is broken, and the slope left. Logarithmic, 0 at its foot."
-SUBPROBLEMS = "the residual of the one under way, and the accuracy that it must reach. Logarithmic, 0 at its foot."
-PENALTY = "the weight β that the method puts on broken constraints. Logarithmic."
+OBJECTIVE = "with its regulariser, in its own units; it may rise while violations are reduced"
+VIOLATION = "the largest violation of a constraint, and the gradient of the Lagrangian. Logarithmic, 0 at the bottom."
+SUBPROBLEMS = "the residual of the current subproblem, and its tolerance. Logarithmic, 0 at the bottom."
+PENALTY = "the penalty parameter β of violated constraints. Logarithmic."
 PRICE = "multiplier, objective per unit of the bound"
 AT_SERVER = "multipliers of constraints on the server's rows or over all rows, objective per unit of the bound"
 
 
 def over_the_rounds(history: History, certificate: Certificate, parties: tuple[str, ...], tolerance: float) -> str:
-    """All plots, with a few words. Columns that are missing or do not have the certificate's shape are not drawn."""
+    """All plots with captions. Columns that are missing or do not have the certificate's shape are not drawn."""
     rounds = np.asarray(history.get("round", ()))
     if not rounds.size:
-        return "<p>This run kept no history.</p>"
-    mine = [report for report in certificate.constraints if report.scope == "party"]
+        return "<p>This run has no history.</p>"
+    at_parties = [report for report in certificate.constraints if report.scope == "party"]
     shape = certificate.party_multipliers.shape
     general = _general(history, len(parties), tolerance)
     values = [
         _per_party(r.name, f"value, {markup.bound(r.bound)}", value(r, c), parties, limits(r))
         for c in _column(history, "constraints", *shape)
-        for r in mine[:MOST_DRAWN]
+        for r in at_parties[:MOST_DRAWN]
     ]
     paid = [
-        (r.name, mu[..., list(r.rows)].sum(axis=-1)) for mu in _column(history, "multipliers", *shape) for r in mine
+        (r.name, mu[..., list(r.rows)].sum(axis=-1))
+        for mu in _column(history, "multipliers", *shape)
+        for r in at_parties
     ]
     prices = [_per_party(name, PRICE, price, parties) for name, price in paid[:MOST_DRAWN] if price.any()]
     prices += _at_server(history, certificate)
@@ -61,12 +63,14 @@ def over_the_rounds(history: History, certificate: Certificate, parties: tuple[s
 
     out = "<p>A round is a message from the server to every party, and an answer from each."
     if rounds.size > points:
-        out += " There are more rounds than can be drawn: of each stretch its least and greatest values are."
+        out += " Not every round is drawn: the lines pass through the minimum and maximum of each interval."
     out += f"</p>{grid(general)}"
-    if mine and "constraints" not in history:
-        out += "<p>The parties did not tell their constraints round by round; the tables have the end.</p>"
-    left = f"; {len(mine) - MOST_DRAWN} more, with more room, are not drawn" if mine[MOST_DRAWN:] else ""
-    forbidden = f"{f'The tightest first{left}. ' if len(values) > 1 else ''}The shaded side is forbidden."
+    if at_parties and "constraints" not in history:
+        out += "<p>The parties did not disclose their constraints in every round; the tables have the final values.</p>"
+    left = (
+        f"; {len(at_parties) - MOST_DRAWN} more, with larger margins, are not drawn" if at_parties[MOST_DRAWN:] else ""
+    )
+    forbidden = f"{f'The tightest first{left}. ' if len(values) > 1 else ''}The shaded side is infeasible."
     free = [markup.name(name) for name, price in paid if not price.any()]
     never = f"; 0 in every round: {', '.join(free[:20])}{', …' if free[20:] else ''}" if free else ""
     price = f"The multiplier is the price of a constraint{never}."
@@ -81,12 +85,12 @@ def over_the_rounds(history: History, certificate: Certificate, parties: tuple[s
 
 
 def value(report: ConstraintReport, c: np.ndarray) -> np.ndarray:
-    """A constraint's expression from the rows g <= 0 of its scope, along the last axis."""
-    mine = c[..., list(report.rows)]
+    """The value of a constraint's expression from the inequalities g <= 0 of its scope, along the last axis."""
+    sides = c[..., list(report.rows)]
     if math.isinf(report.upper):
-        return report.lower - mine.max(axis=-1)
+        return report.lower - sides.max(axis=-1)
     two_sided = -math.inf < report.lower < report.upper
-    return report.upper + (mine[..., :-1] if two_sided else mine).max(axis=-1)
+    return report.upper + (sides[..., :-1] if two_sided else sides).max(axis=-1)
 
 
 def limits(report: ConstraintReport) -> tuple[Limit, ...]:
@@ -97,9 +101,9 @@ def limits(report: ConstraintReport) -> tuple[Limit, ...]:
 
 
 def _column(history: History, name: str, *shape: int) -> list[np.ndarray]:
-    """The column (rounds, *shape) by itself; none where it is missing or of another shape."""
-    found = np.asarray(history.get(name, math.nan), float)
-    return [found] if found.shape == (len(history["round"]), *shape) else []
+    """A list of the column (rounds, *shape); empty where it is missing or of another shape."""
+    column = np.asarray(history.get(name, math.nan), float)
+    return [column] if column.shape == (len(history["round"]), *shape) else []
 
 
 def _per_party(
@@ -124,7 +128,7 @@ def _general(history: History, parties: int, tolerance: float) -> list[Plot]:
     note = f"in {unit}, so far" + (f", {parties:,} parties together" if parties > 1 else "")
     goal = (Limit(tolerance, "tolerance"),)
     broken = lines(violation="violation", stationarity="stationarity")
-    residual = lines(residual="residual", tau="accuracy asked for (τ)")
+    residual = lines(residual="residual", tau="tolerance (τ)")
     plots = [
         Plot("Objective", OBJECTIVE, lines(objective="objective"), legend=False),
         Plot("Violation and stationarity", VIOLATION, broken, limits=goal, scale="log"),
@@ -136,27 +140,27 @@ def _general(history: History, parties: int, tolerance: float) -> list[Plot]:
 
 
 def _at_server(history: History, certificate: Certificate) -> list[Plot]:
-    """The multipliers that the server holds: of its own constraints and of the pooled ones."""
+    """The multipliers at the server: of its own constraints and of the pooled ones."""
     own, pooled = certificate.server_multipliers.size, certificate.pooled_multipliers.size
-    by_slacks = _column(history, "server_multipliers", own + pooled)  # the pooled rows after the server's own
+    by_slacks = _column(history, "server_multipliers", own + pooled)  # the pooled ones after the server's own
     apart = [
         np.concatenate([at_server, over_all], axis=1)
         for at_server in _column(history, "server_multipliers", own)
         for over_all in _column(history, "pooled_multipliers", pooled)
     ]
     places = {"server": (0, "at the server"), "pooled": (own, "over all rows")}
-    held = [(r, *places[r.scope]) for r in certificate.constraints if r.scope in places]
-    names = [f"{r.name}, {place}" for r, _, place in held]
+    reports = [(r, *places[r.scope]) for r in certificate.constraints if r.scope in places]
+    names = [f"{r.name}, {place}" for r, _, place in reports]
     plots = []
     for mu in by_slacks or apart:
-        prices = [mu[:, [first + k for k in r.rows]].sum(axis=1) for r, first, _ in held]
+        prices = [mu[:, [first + k for k in r.rows]].sum(axis=1) for r, first, _ in reports]
         if np.any(prices):
             plots.append(Plot("At the server", AT_SERVER, *drawn(np.stack(prices, axis=1), names)))
     return plots
 
 
 def drawn(values: np.ndarray, names: Sequence[str]) -> tuple[tuple[Line, ...], tuple[Band, ...]]:
-    """A line for each of a few holders; a band, the median and the two extremes of many, where all are finite."""
+    """One line for each of a few holders; for many a band, the median and the two extreme lines, where all are finite."""
     if len(names) <= MOST_LINES:
         return tuple(Line(name, values[:, k], k + 1) for k, name in enumerate(names)), ()
     values = np.where(np.isfinite(values), values, np.nan)

@@ -1,4 +1,4 @@
-"""Words and numbers as they stand in the page: everything that a user named is escaped here."""
+"""Text and numbers as HTML: all user-supplied names are escaped here."""
 
 import html
 import math
@@ -11,16 +11,16 @@ UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u206
 
 
 def text(words: object) -> str:
-    """Any words, safe in HTML text and attributes; what cannot be printed or turns the reading order becomes �."""
+    """Text made safe for HTML text and attributes; control and bidirectional characters become �."""
     return html.escape(UNPRINTABLE.sub("\ufffd", str(words)))
 
 
 def name(words: object) -> str:
-    """A name, cut where it would burst a table; the whole of it is in the tooltip."""
-    whole = str(words)
-    if len(whole) <= LONGEST_NAME:
-        return text(whole) if whole.strip() else "<i>(no name)</i>"
-    return f'<span title="{text(whole[:2000])}">{text(whole[: LONGEST_NAME - 1])}…</span>'
+    """A name, truncated to fit a table; the full name is in the tooltip."""
+    full = str(words)
+    if len(full) <= LONGEST_NAME:
+        return text(full) if full.strip() else "<i>(no name)</i>"
+    return f'<span title="{text(full[:2000])}">{text(full[: LONGEST_NAME - 1])}…</span>'
 
 
 def number(x: float, digits: int = 6) -> str:
@@ -39,7 +39,7 @@ def power_of_ten(exponent: int) -> str:
 
 
 def bound(words: str) -> str:
-    """A constraint's bound with the signs of print: `<= 0.2` is ≤ 0.2."""
+    """A constraint's bound with typographic signs: `<= 0.2` is ≤ 0.2."""
     return text(words.replace("<=", "≤").replace(">=", "≥").replace("==", "="))
 
 

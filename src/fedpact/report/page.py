@@ -1,6 +1,6 @@
-"""The report: one HTML file that says what was asked, whether it holds, and how the run came there.
+"""The report: one HTML file with the problem, the certificate, the constraints, and plots over the rounds.
 
-It needs nothing but itself: no script, no font, no network. The same run gives the same bytes.
+It is self-contained: no script, no font, no network. The same run gives the same bytes.
 """
 
 import dataclasses
@@ -38,12 +38,19 @@ def write_page(
     history: Mapping[str, np.ndarray],
     parties: tuple[str, ...],
 ) -> pathlib.Path:
-    """Write the report of a run to `path` and return it; an interrupted write leaves what was there before.
+    """Write the report of a run; an interrupted write leaves the previous file.
 
-    problem: as stated. status, message: the word and the sentence. summary: key figures in words; "tolerance" is read.
-    history: columns over the rounds; round, objective, violation, stationarity, bytes_up, bytes_down, and, where they
-        are there, constraints and multipliers (rounds, parties, scalar rows), server_multipliers, pooled_multipliers,
-        beta, residual and tau.
+    - `path`: of the HTML file.
+    - `problem`: as text.
+    - `status`, `message`: of the result.
+    - `summary`: key figures as text; "tolerance" is required.
+    - `certificate`: of the result.
+    - `history`: columns over the rounds: round, objective, violation, stationarity, bytes_up, bytes_down, and where present
+      constraints and multipliers (rounds, parties, scalar constraints), server_multipliers, pooled_multipliers, beta, residual
+      and tau.
+    - `parties`: their names, in order.
+
+    Returns `path`.
     """
     tightest = sorted(certificate.constraints, key=lambda report: np.nan_to_num(report.margins, nan=-np.inf).min())
     certificate = dataclasses.replace(certificate, constraints=tuple(tightest))
@@ -51,8 +58,8 @@ def write_page(
     kind, words = STATUSES.get(status, ("edge", status))
     style = importlib.resources.files("fedpact.report").joinpath("page.css").read_text("utf-8")
     figures = "".join(
-        f"<div><dt>{markup.text(label)}</dt><dd>{markup.text(told)}</dd></div>"
-        for label, told in {"parties": f"{len(parties):,}", **summary}.items()
+        f"<div><dt>{markup.text(label)}</dt><dd>{markup.text(entry)}</dd></div>"
+        for label, entry in {"parties": f"{len(parties):,}", **summary}.items()
     )
     page = f"""<!doctype html>
 <html lang="en-GB">

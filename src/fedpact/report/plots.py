@@ -1,4 +1,4 @@
-"""Plots over the rounds as SVG inside the page. Colours and dashes are classes of its style, which knows light from dark."""
+"""Plots over the rounds as inline SVG. Colours and dashes are CSS classes, for light and dark themes."""
 
 import dataclasses
 import math
@@ -10,16 +10,16 @@ import numpy as np
 from fedpact.report import markup
 
 WIDTH, HEIGHT, CHARACTER = 380, 214, 7  # pixels; the width of a character at the style's size
-LEAST, GREATEST = 1e-30, 1e100  # drawn no better than zero (on a logarithmic axis) and infinity
-FEW = 25  # up to this many rounds each one has a marker
-WILD = 100.0  # numbers that span more than this factor are drawn on a logarithmic axis
+LEAST, GREATEST = 1e-30, 1e100  # values beyond are drawn as zero (on a logarithmic axis) and not at all
+FEW = 25  # up to this many rounds, each has a marker
+WILD = 100.0  # values that span more than this factor have a logarithmic axis
 
 AXES = {"log": "The axis is logarithmic.", "symlog": "The axis is logarithmic, but linear about 0."}
 
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A number per round. colour: 1 to 6, 0 for ink."""
+    """One number per round. `colour`: 1 to 6, 0 for the text colour."""
 
     name: str
     values: np.ndarray
@@ -28,7 +28,7 @@ class Line:
 
 @dataclasses.dataclass(frozen=True)
 class Band:
-    """Between two numbers per round."""
+    """The area between two numbers per round."""
 
     name: str
     low: np.ndarray
@@ -37,7 +37,7 @@ class Band:
 
 @dataclasses.dataclass(frozen=True)
 class Limit:
-    """A level, and which side of it is forbidden."""
+    """A horizontal line, and which side of it is infeasible."""
 
     level: float
     name: Literal["limit", "tolerance"]
@@ -46,7 +46,7 @@ class Limit:
 
 @dataclasses.dataclass(frozen=True)
 class Plot:
-    """One drawing, in plain text and numbers."""
+    """The contents of one plot."""
 
     title: str
     note: str
@@ -55,7 +55,7 @@ class Plot:
     limits: tuple[Limit, ...] = ()
     scale: Literal["auto", "log", "linear"] = "auto"  # linear: from zero
     legend: bool = True
-    across: str = "round"  # what the numbers are counted by
+    across: str = "round"  # the quantity on the horizontal axis
 
     @property
     def curves(self) -> list[np.ndarray]:
@@ -63,7 +63,7 @@ class Plot:
 
 
 def figure(plot: Plot, rounds: np.ndarray, points: int) -> str:
-    """A <figure>: caption, drawing, legend. `points` bounds what a line is drawn with."""
+    """A <figure> with caption, plot and legend; `points`: the most points of a line."""
     caption = f"<figcaption><b>{markup.name(plot.title)}</b> <span>{markup.text(plot.note)}</span></figcaption>"
     shown = np.concatenate([_finite(curve) for curve in plot.curves])
     if not shown.size:
@@ -87,22 +87,22 @@ def figure(plot: Plot, rounds: np.ndarray, points: int) -> str:
     for limit in plot.limits:
         where = "" if limit in near else " (beyond this axis)"
         entries.append((limit.name, f"{limit.name} {markup.number(limit.level)}{where}"))
-    told, extra = markup.text(" ".join(about)), f'<p class="none">{" ".join(notes)}</p>' if notes else ""
+    description, extra = markup.text(" ".join(about)), f'<p class="none">{" ".join(notes)}</p>' if notes else ""
     return (
-        f'<figure>{caption}<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{told}"><title>{told}</title>'
+        f'<figure>{caption}<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{description}"><title>{description}</title>'
         f"{_drawing(plot, rounds, points, near, axis)}</svg><div>{legend(entries)}{extra}</div></figure>"
     )
 
 
 def legend(entries: Iterable[tuple[str, str]]) -> str:
-    """Names beside what is drawn for them, given as a class of the style."""
+    """A legend from pairs (CSS class of the line, name)."""
     swatch = '<svg class="swatch" viewBox="0 0 24 10" aria-hidden="true"><path class="{}" d="M0 5h24"/></svg>'
     items = "".join(f"<li>{swatch.format(kind)}{markup.name(name)}</li>" for kind, name in entries)
     return f'<ul class="legend">{items}</ul>' if items else ""
 
 
 def thinned(values: np.ndarray, most: int) -> np.ndarray:
-    """Places of at most about `most` finite values that keep first, last, and the extremes of every stretch."""
+    """Indices of at most about `most` finite values: the first, the last, and the extremes of every interval."""
     places = np.flatnonzero(_drawable(values))
     if places.size <= most:
         return places
@@ -114,7 +114,7 @@ def thinned(values: np.ndarray, most: int) -> np.ndarray:
 
 
 def _drawable(values: np.ndarray) -> np.ndarray:
-    return np.abs(values) < GREATEST  # which NaN is not
+    return np.abs(values) < GREATEST  # False for NaN
 
 
 def _finite(values: np.ndarray) -> np.ndarray:
@@ -122,7 +122,7 @@ def _finite(values: np.ndarray) -> np.ndarray:
 
 
 def _near(level: float, values: np.ndarray) -> bool:
-    """Whether showing the level leaves the values at least a fifth of the axis."""
+    """Whether the values fill at least a fifth of the axis when the level is shown."""
     low, high = values.min(), values.max()
     distance = max(low - level, level - high)
     return abs(level) < GREATEST and (distance <= 4 * (high - low) or low == high or low * high <= 0)
@@ -133,7 +133,7 @@ def _near(level: float, values: np.ndarray) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """The numbers from transform⁻¹(low) to transform⁻¹(high)."""
+    """A vertical axis from transform⁻¹(low) to transform⁻¹(high)."""
 
     kind: Literal["linear", "log", "symlog"]
     transform: Callable[[Any], Any]
@@ -158,7 +158,7 @@ def _axis(plot: Plot, shown: np.ndarray, levels: list[float]) -> Axis:
             bottom = round(math.log10(min(ticks))) - stride
             ticks[10.0**bottom] = "0"
         return Axis("log", lambda y: np.log10(np.maximum(y, 10.0**bottom)), bottom, top, ticks)
-    if plot.scale == "auto" and largest > WILD * settled > 1e-9 * largest:  # what settles at nothing needs no logarithm
+    if plot.scale == "auto" and largest > WILD * settled > 1e-9 * largest:  # not where the values converge to zero
         low, high = min(low, 0.0), max(high, 0.0)
         inside, outside = math.ceil(math.log10(settled)), math.floor(math.log10(largest))
         exponents = range(inside, outside + 1, math.ceil((outside - inside + 1) / 3))
@@ -178,15 +178,15 @@ def _axis(plot: Plot, shown: np.ndarray, levels: list[float]) -> Axis:
 
 
 def _steps(low: float, high: float, most: int, least: float = 0.0) -> list[float]:
-    """Round numbers from low to high, at most about so many, no nearer to each other than `least`."""
-    wanted = max((high - low) / most, least)
-    power = 10.0 ** math.floor(math.log10(wanted))
-    step = next(m * power for m in (1, 2, 5, 10) if m * power >= wanted)
+    """Round numbers from low to high, about `most` at most, at least `least` apart."""
+    smallest = max((high - low) / most, least)
+    power = 10.0 ** math.floor(math.log10(smallest))
+    step = next(m * power for m in (1, 2, 5, 10) if m * power >= smallest)
     return [k * step for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def _drawing(plot: Plot, rounds: np.ndarray, points: int, limits: list[Limit], axis: Axis) -> str:
-    """The inside of the <svg>."""
+    """The contents of the <svg> element."""
     left = 10 + CHARACTER * max(map(len, axis.ticks.values()))
     right, top, bottom = WIDTH - 10, 8, HEIGHT - 38
     first, length = float(rounds[0]), float(rounds[-1] - rounds[0]) or 1.0

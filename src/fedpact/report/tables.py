@@ -1,4 +1,4 @@
-"""The certificate and the constraints, as the page shows them: gauges, strips and tables."""
+"""The certificate as gauges, and the constraints as tables, in HTML."""
 
 import math
 from collections.abc import Sequence
@@ -9,22 +9,22 @@ from fedpact.certificate import Certificate, ConstraintReport
 from fedpact.report import markup
 
 MOST_ROWS = 4000  # of all tables together
-FIRST_ROWS = 10  # of a table, before the rest is folded
+FIRST_ROWS = 10  # of a table; further rows are collapsed
 FIRST_CONSTRAINTS = 20
-OPEN_TABLES = 3  # with more constraints than this, their tables are folded
+OPEN_TABLES = 3  # with more constraints than this, their tables are collapsed
 STRIP_WIDTH, STRIP_HEIGHT = 150, 18
 
 SIGNS = {"good": "✓", "edge": "◆", "bad": "✕"}
 
 MEANINGS = {
-    "Stationarity": "the largest component of the Lagrangian's gradient: how much slope is left to follow",
-    "Feasibility": "the largest amount by which any constraint is broken, at any party",
-    "Complementarity": "the farthest from its bound that a constraint with a multiplier above 0 is",
+    "Stationarity": "the largest component of the gradient of the Lagrangian",
+    "Feasibility": "the largest violation of a constraint, at any party",
+    "Complementarity": "the largest distance from its bound of a constraint with a multiplier above 0",
 }
 
 
 def certificate_gauges(certificate: Certificate, tolerance: float) -> str:
-    """The three numbers as bars on one logarithmic scale, with the tolerance across."""
+    """The three numbers as bars on one logarithmic scale, with a line at the tolerance."""
     numbers = (certificate.stationarity, certificate.feasibility, certificate.complementarity)
     shown = [x for x in (*numbers, tolerance) if 1e-30 < x < math.inf]
     low = math.floor(math.log10(min(shown)) - 0.5)
@@ -50,8 +50,8 @@ def certificate_gauges(certificate: Certificate, tolerance: float) -> str:
         for e in range(low, high + 1, math.ceil((high - low) / 6))
     )
     return (
-        "<p>Measured after the run by one more exchange with the parties, from the answer and its multipliers "
-        "alone, whatever the method said. All three numbers are 0 at an exact optimum, and in the units of the "
+        "<p>Measured after the run by one more exchange with the parties, from the parameters and multipliers "
+        "alone, independently of the method. All three numbers are 0 at an exact optimum, and in the units of the "
         f"problem's own objective and constraints. The upright line is the tolerance, {markup.number(tolerance)}. "
         f'The scale is logarithmic.</p><ul class="gauges">{"".join(items)}</ul>'
         f'<div class="scale" aria-hidden="true"><div>{ticks}</div></div>'
@@ -59,30 +59,30 @@ def certificate_gauges(certificate: Certificate, tolerance: float) -> str:
 
 
 def constraint_tables(reports: Sequence[ConstraintReport], tolerance: float) -> str:
-    """All constraints at a glance, then each one at its holders."""
+    """A table of all constraints, then one of each at its holders."""
     if not reports:
         return "<p>The problem has no constraints.</p>"
     out = [
-        "<p><b>Margin</b> is the room left before the bound, negative where it is broken; verdicts are to the "
+        "<p><b>Margin</b> is the distance to the bound, negative where it is violated; verdicts are to the "
         f"tolerance, {markup.number(tolerance)}. <b>Multiplier</b> is the price of a constraint: by how much the "
-        "objective would fall per unit of a looser bound, 0 where the bound does not matter, signed for an equality.</p>"
+        "objective would fall per unit of a looser bound, 0 where the bound is not active, of either sign for an equality.</p>"
     ]
     many = [r for r in reports if len(r.holders) > 1]
     alone = len(many) == len(reports) == 1
     if not alone:
         head = (
             '<th>Constraint</th><th></th><th class="left">Worst at</th><th>Value</th><th>Margin</th><th>Multiplier</th>'
-            f'<th class="left">{"Room at every party" if many else ""}</th>'
+            f'<th class="left">{"Margins of all parties" if many else ""}</th>'
         )
         rows = [_glance(report, tolerance) for report in reports]
-        out.append(_folded("All constraints, the tightest first", head, rows, FIRST_CONSTRAINTS))
+        out.append(_folded("All constraints, smallest margin first", head, rows, FIRST_CONSTRAINTS))
     each = []
     for report in many:
         parties = f"at each of {markup.plural(len(report.holders), 'party')}"
         heading = f"{markup.name(report.name)} <span>{', '.join(filter(None, (_bound(report), parties)))}</span>"
         table = _holders(report, tolerance, max(FIRST_ROWS, MOST_ROWS // len(many)))
         if len(many) <= OPEN_TABLES:
-            strip = f'<p class="wide">Room at every party: {_strip(report, tolerance)}</p>' if alone else ""
+            strip = f'<p class="wide">Margins of all parties: {_strip(report, tolerance)}</p>' if alone else ""
             each.append(f"<h3>{heading}</h3>{strip}{table}")
         else:
             each.append(f"<details><summary>{heading}</summary>{table}</details>")
@@ -92,7 +92,7 @@ def constraint_tables(reports: Sequence[ConstraintReport], tolerance: float) -> 
 
 
 def _bound(report: ConstraintReport) -> str:
-    """The bound, but for a constraint that nobody named: it is called by its formula, which ends with the bound."""
+    """The bound; empty for a constraint without a name, whose formula ends with the bound."""
     return "" if report.name.endswith(report.bound) else markup.bound(report.bound)
 
 
@@ -106,7 +106,7 @@ def _glance(report: ConstraintReport, tolerance: float) -> str:
 
 
 def _holders(report: ConstraintReport, tolerance: float, most: int) -> str:
-    """The holders of one constraint, least room first."""
+    """The holders of one constraint, smallest margin first."""
     order = np.nan_to_num(report.margins, nan=-np.inf).argsort(kind="stable")
     rows = [
         f'<tr><th scope="row">{markup.name(report.holders[k])}</th>'
@@ -115,11 +115,11 @@ def _holders(report: ConstraintReport, tolerance: float, most: int) -> str:
     ]
     value = f"Value, {markup.bound(report.bound)}"
     head = f"<th>Party</th><th></th><th>{value}</th><th>Margin</th><th>Multiplier</th>"
-    out = _folded(f"{report.name}, least room first", head, rows, FIRST_ROWS)
+    out = _folded(f"{report.name}, smallest margin first", head, rows, FIRST_ROWS)
     if order[most:].size:
         least, greatest = (markup.number(report.margins[k], 3) for k in (order[most], order[-1]))
         left = f"{markup.plural(order.size - most, 'party')} more, with margins from {least} to {greatest}"
-        out += f'<p class="none">{left}, are left out here.</p>'
+        out += f'<p class="none">{left}, are not shown.</p>'
     return out
 
 
@@ -129,23 +129,23 @@ def _numbers(report: ConstraintReport, at: int) -> str:
 
 
 def _verdict(report: ConstraintReport, at: int, tolerance: float) -> str:
-    """How a constraint stands at one holder."""
+    """Whether a constraint holds at one holder, as a table cell."""
     room = report.margins[at]
     kind, words = "good", "holds"
     if math.isnan(room):
         kind, words = "bad", "not a number"
     elif room < -tolerance:
-        kind, words = "bad", "broken"
+        kind, words = "bad", "violated"
     elif room <= tolerance and report.lower != report.upper:
         kind, words = "edge", "at the limit"
     return f'<td class="left {kind}"><span class="verdict">{SIGNS[kind]} {words}</span></td>'
 
 
 def _strip(report: ConstraintReport, tolerance: float) -> str:
-    """Every holder as a tick on a line of margins: left of the limit is broken. Each strip has its own scale."""
+    """The margins of all holders as ticks on an axis, violated left of the limit. Each strip has its own scale."""
     margins = [m for m in report.margins if math.isfinite(m)]
     low, high = min(margins, default=0.0), max(margins, default=0.0)
-    told = f"margins from {markup.number(low, 3)} to {markup.number(high, 3)}"
+    description = f"margins from {markup.number(low, 3)} to {markup.number(high, 3)}"
     low, high = min(low, 0.0), max(high, 0.0)
     spread = max(high - low, 10 * tolerance)
 
@@ -154,15 +154,15 @@ def _strip(report: ConstraintReport, tolerance: float) -> str:
 
     ticks = "".join(f"M{x:g} 4v{STRIP_HEIGHT - 8}" for x in sorted(set(map(place, margins))))
     return (
-        f'<svg class="strip" viewBox="0 0 {STRIP_WIDTH} {STRIP_HEIGHT}" role="img" aria-label="{told}">'
-        f'<title>{told}</title><rect class="broken" width="{place(0.0)}" height="{STRIP_HEIGHT}"/>'
+        f'<svg class="strip" viewBox="0 0 {STRIP_WIDTH} {STRIP_HEIGHT}" role="img" aria-label="{description}">'
+        f'<title>{description}</title><rect class="broken" width="{place(0.0)}" height="{STRIP_HEIGHT}"/>'
         f'<path class="axis" d="M0 {STRIP_HEIGHT / 2:g}h{STRIP_WIDTH}"/>'
         f'<path class="limit" d="M{place(0.0)} 0v{STRIP_HEIGHT}"/><path class="ticks" d="{ticks}"/></svg>'
     )
 
 
 def _folded(label: str, head: str, rows: Sequence[str], first: int) -> str:
-    """A table of which the first rows are seen and the rest is folded; it scrolls by itself where the page is narrow."""
+    """A table with the rows after the first ones collapsed; it scrolls where the page is narrow."""
 
     def table(label: str, rows: Sequence[str]) -> str:
         about = f'role="region" tabindex="0" aria-label="{markup.text(label)}"'
@@ -171,5 +171,5 @@ def _folded(label: str, head: str, rows: Sequence[str], first: int) -> str:
 
     if len(rows) <= first + 2:
         return table(label, rows)
-    rest = f"<summary>{len(rows) - first:,} with more room</summary>{table(f'{label}, continued', rows[first:])}"
+    rest = f"<summary>{len(rows) - first:,} with larger margins</summary>{table(f'{label}, continued', rows[first:])}"
     return f"{table(label, rows[:first])}<details>{rest}</details>"

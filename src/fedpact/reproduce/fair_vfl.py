@@ -107,14 +107,14 @@ def centred(split: FairSplit) -> FairSplit:
     return dataclasses.replace(split, train=moved(split.train), test=moved(split.test))
 
 
-def judged(told: np.ndarray, labels: Table, protected: int) -> dict[str, float]:
-    """ACC in %, DFP and DFN of decisions: `told` where a row is put into the protected class."""
+def judged(predicted: np.ndarray, labels: Table, protected: int) -> dict[str, float]:
+    """ACC in %, DFP and DFN of decisions: `predicted` where a row is put into the protected class."""
     truth, group = labels["y"] == protected, labels["group"]
 
     def differs(rows: np.ndarray) -> float:
-        return abs(float(told[rows & (group == 0)].mean() - told[rows & (group == 1)].mean()))
+        return abs(float(predicted[rows & (group == 0)].mean() - predicted[rows & (group == 1)].mean()))
 
-    return {"accuracy": 100 * float(np.mean(told == truth)), "dfp": differs(~truth), "dfn": differs(truth)}
+    return {"accuracy": 100 * float(np.mean(predicted == truth)), "dfp": differs(~truth), "dfn": differs(truth)}
 
 
 def loss_gap(scores: np.ndarray, labels: Table, protected: int) -> float:
@@ -196,7 +196,7 @@ def _add_unconstrained(rows: Rows, line: ProgressLine, kind: Kind, name: str, sp
         plain.append(judged(scores > 0, test, split.protected))
         thresholds.append(judged(by_threshold, test, split.protected))
         mixed.append(judged(by_mixture, test, split.protected))
-    own = [{**told, "deo": _train_gap(r, split)} for told, r, split in zip(plain, results, splits, strict=True)]
+    own = [{**measures, "deo": _train_gap(r, split)} for measures, r, split in zip(plain, results, splits, strict=True)]
     _add(rows, kind, name, "FedBCD", own, results)
     _add(rows, kind, name, "FedBCD + EO", thresholds, results)
     _add(rows, kind, name, "FedBCD + CEO", mixed, results, equalised=f"{equalised}/{len(splits)}")
@@ -205,13 +205,13 @@ def _add_unconstrained(rows: Rows, line: ProgressLine, kind: Kind, name: str, sp
 def _add_constrained(
     rows: Rows, line: ProgressLine, kind: Kind, name: str, splits: list[FairSplit], level: float
 ) -> None:
-    results, told, near, printed = [], [], [], []
+    results, measures, near, printed = [], [], [], []
     for seed, split in enumerate(splits):
         line.say(f"{name}, {kind}: FairVFL, ε = {level:g}, split {seed + 1}", now=True)
         result = _solved(kind, split, level, seed)
         scores = split.protected * result.predict(split.test)
         results.append(result)
-        told.append({**judged(scores > 0, split.test.labels, split.protected), "deo": _train_gap(result, split)})
+        measures.append({**judged(scores > 0, split.test.labels, split.protected), "deo": _train_gap(result, split)})
         if kind == "linear" and (name == TIMED[0] and level in TIMED[1]):
             line.say(f"{name}, {kind}: as printed, ε = {level:g}, split {seed + 1}", now=True)
             optimum = best_objective(split, level)
@@ -219,7 +219,7 @@ def _add_constrained(
             printed.append(rounds_until_near(_as_printed(split, level), level, optimum))
     counted = {"rounds_near": _worst(near), "rounds_near_printed": _worst(printed)} if near else {}
     every = {"rounds_near_by_split": near, "rounds_near_printed_by_split": printed} if near else {}
-    _add(rows, kind, name, level, told, results, **counted, **every)
+    _add(rows, kind, name, level, measures, results, **counted, **every)
 
 
 def _add(
@@ -227,13 +227,13 @@ def _add(
     kind: Kind,
     name: str,
     method: str | float,
-    told: list[dict[str, float]],
+    measures: list[dict[str, float]],
     results: list[Result],
     **more: Any,
 ) -> None:
     figures = {}
-    for measure in told[0]:
-        values = [one[measure] for one in told]
+    for measure in measures[0]:
+        values = [one[measure] for one in measures]
         figures[measure] = statistics.fmean(values)
         figures[f"{measure}_spread"] = statistics.stdev(values) if len(values) > 1 else None
         figures[f"{measure}_by_split"] = values

@@ -195,8 +195,8 @@ def _compared(
                 max_rounds=EXACT_ROUNDS,
                 progress=False,
             )
-            told = {"stationarity": exact.certificate.stationarity, "status": exact.status, "seconds": exact.seconds}
-            table.add(data=name, method="exact", seed=0, iterations=exact.rounds, **case.measured(exact), **told)
+            outcome = {"stationarity": exact.certificate.stationarity, "status": exact.status, "seconds": exact.seconds}
+            table.add(data=name, method="exact", seed=0, iterations=exact.rounds, **case.measured(exact), **outcome)
     table.show(COLUMNS, FINDINGS)
     if out is not None:
         mine = [row for row in table.rows if row["method"] != "exact"]

@@ -1,9 +1,10 @@
-"""What a run leaves on disk: arrays in npz, words in json, nothing that executes when it is read.
+"""The files of a saved run: arrays as npz, text as json, nothing that is executed on reading.
 
-    state.npz     everything needed to go on to the bit: the states of server and parties, the history, and who it belongs to
-    answer.npz    the parameters, flat, and all multipliers: what `fp.verify` needs
-    run.json      the same run for a reader: status, tolerance, rounds, certificate
-Each file is written beside its name and moved into place, so an interrupted write leaves the old one.
+    state.npz     everything to resume with identical results: states of server and parties, history, the run's identity
+    answer.npz    the flat parameters and all multipliers, for `fp.verify`
+    run.json      the run in readable form: status, tolerance, rounds, certificate
+
+Each file is written under a temporary name and renamed, so that an interrupted write leaves the old one.
 """
 
 import io
@@ -24,14 +25,14 @@ def _number(thing: Any) -> bool:
     return isinstance(thing, int | float) and not isinstance(thing, bool)
 
 
-TOLD: dict[str, Callable[[Any], bool]] = {  # what run.json must say, and how
+RUN_FIELDS: dict[str, Callable[[Any], bool]] = {  # the fields of run.json, with a check of each
     "format": lambda x: x == FORMAT,
     "problem": lambda x: isinstance(x, str),
     "tolerance": lambda x: _number(x) and x > 0,
     "parties": lambda x: isinstance(x, list) and all(isinstance(name, str) for name in x),
     **dict.fromkeys(("objective", "stationarity", "feasibility", "complementarity"), _number),
 }
-OWNER: dict[str, Callable[[Any], bool]] = {  # what state.npz must say of its run
+OWNER_FIELDS: dict[str, Callable[[Any], bool]] = {  # the identity of the run in state.npz, with a check of each field
     **dict.fromkeys(("problem", "data", "algorithm", "start"), lambda x: isinstance(x, str)),
     **dict.fromkeys(("seed", "rounds", "sharpened"), lambda x: isinstance(x, int)),
     **dict.fromkeys(("seconds", "tolerance"), _number),
@@ -39,7 +40,7 @@ OWNER: dict[str, Callable[[Any], bool]] = {  # what state.npz must say of its ru
 
 
 class Folder:
-    """A run's folder."""
+    """The folder of a saved run."""
 
     def __init__(self, path: str | os.PathLike[str]):
         if not isinstance(path, str | os.PathLike) or not os.fspath(path):
@@ -51,7 +52,7 @@ class Folder:
         return (self.path / "state.npz").exists()
 
     def check_room(self) -> None:
-        """That the folder is a folder, and that it can be written."""
+        """Raise ValueError where the folder is a file or cannot be written."""
         for place in (self.path, *self.path.parents):
             if place.exists() and not place.is_dir():
                 raise ValueError(f"save={str(self.path)!r}: {place} is a file; a run is saved in a folder")
@@ -66,12 +67,12 @@ class Folder:
             ) from None
 
     def check_free(self) -> None:
-        """That no answer would be overwritten: it is all that is left of a run that has lost its state."""
+        """Raise ValueError where there is an answer without a state, which a new run would overwrite."""
         for name in ("answer.npz", "run.json"):
             if (self.path / name).exists():
                 raise ValueError(
-                    f"{self.path} holds the {name} of a run but no state.npz to go on with; restore that file, or choose "
-                    "another folder for save=, nothing was touched"
+                    f"{self.path} holds the {name} of a run but no state.npz to resume from; restore that file, or choose "
+                    "another folder for save=; nothing was changed"
                 )
 
     def save_state(self, states: Any, history: dict[str, np.ndarray], owner: dict[str, Any]) -> None:
@@ -85,12 +86,12 @@ class Folder:
         self._write("run.json", json.dumps({"format": FORMAT, **words}, indent=2).encode())
 
     def owner(self) -> dict[str, Any]:
-        """Who the saved state belongs to."""
-        found = json.loads(self._arrays("state.npz")["owner"].tobytes())
-        wrong = [name for name, fits in OWNER.items() if not fits(found.get(name))]
+        """The identity of the saved run. Raises ValueError where it is damaged."""
+        owner = json.loads(self._arrays("state.npz")["owner"].tobytes())
+        wrong = [name for name, fits in OWNER_FIELDS.items() if not fits(owner.get(name))]
         if wrong:
-            raise ValueError(f"{self.path / 'state.npz'} is damaged: its {wrong[0]} is not as it should be")
-        return found
+            raise ValueError(f"{self.path / 'state.npz'} is damaged: its {wrong[0]} is invalid")
+        return owner
 
     def load_state(self, template: Any) -> tuple[Any, dict[str, np.ndarray]]:
         """The saved states in the shape of `template`, and the history's columns."""
@@ -101,7 +102,7 @@ class Folder:
             if saved is None or saved.shape != leaf.shape or saved.dtype != leaf.dtype:
                 raise ValueError(
                     f"{self.path / 'state.npz'} does not fit this run: it has {_described(saved)} where "
-                    f"{name.lstrip('.')} of {leaf.dtype}{list(leaf.shape)} is wanted; it was made by another version or method"
+                    f"{name.lstrip('.')} of {leaf.dtype}{list(leaf.shape)} is expected; it was made by another version or method"
                 )
             leaves.append(jnp.asarray(saved))
         history = {name.removeprefix("history."): a for name, a in arrays.items() if name.startswith("history.")}
@@ -113,32 +114,32 @@ class Folder:
         try:
             words = json.loads(file.read_text())
         except FileNotFoundError:
-            raise FileNotFoundError(f"{self.path} holds no run.json; is it the folder given as save=?") from None
+            raise FileNotFoundError(f"{self.path} holds no run.json; is it the save= folder of a run?") from None
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{file} is damaged: {error}") from None
-        wrong = [name for name, fits in TOLD.items() if not isinstance(words, dict) or not fits(words.get(name))]
+        wrong = [name for name, fits in RUN_FIELDS.items() if not isinstance(words, dict) or not fits(words.get(name))]
         if wrong:
-            raise ValueError(f"{file} is damaged: {wrong[0]} is not as it should be; restore it from a copy")
+            raise ValueError(f"{file} is damaged: {wrong[0]} is invalid; restore it from a copy")
         return arrays, words
 
     def _arrays(self, name: str) -> dict[str, np.ndarray]:
         file = self.path / name
         if not file.exists():
-            raise FileNotFoundError(f"{self.path} holds no {name}; is it the folder given as save=?")
+            raise FileNotFoundError(f"{self.path} holds no {name}; is it the save= folder of a run?")
         try:
             with open(file, "rb") as opened, np.load(opened, allow_pickle=False) as saved:
                 arrays = {key: saved[key] for key in saved.files}
-        except Exception as error:  # a damaged archive raises whatever its bytes happen to ask for
+        except Exception as error:  # a damaged archive may raise any exception
             raise ValueError(
                 f"{file} is truncated or not a fedpact file ({error}); restore it from a copy, or start again elsewhere"
             ) from None
         if name == "state.npz":
             try:
-                found = json.loads(arrays["owner"].tobytes())["format"]
+                version = json.loads(arrays["owner"].tobytes())["format"]
             except (KeyError, ValueError, TypeError):
-                raise ValueError(f"{file} is no checkpoint of fedpact; choose another folder for save=") from None
-            if found != FORMAT:
-                raise ValueError(f"{file} has format {found}; this fedpact reads format {FORMAT}")
+                raise ValueError(f"{file} is not a fedpact checkpoint; choose another folder for save=") from None
+            if version != FORMAT:
+                raise ValueError(f"{file} has format {version}; this fedpact reads format {FORMAT}")
         return arrays
 
     def _write(self, name: str, content: bytes) -> None:
@@ -146,7 +147,7 @@ class Folder:
 
 
 def write(file: pathlib.Path, content: bytes) -> None:
-    """Write beside the file and move into place: whoever is interrupted leaves the old one."""
+    """Write to a temporary file and rename it, so that an interrupted write leaves the old file."""
     beside = file.with_name(f".{file.name}.part")
     with open(beside, "wb") as opened:
         opened.write(content)
@@ -156,12 +157,12 @@ def write(file: pathlib.Path, content: bytes) -> None:
 
 
 def named_leaves(tree: Any) -> list[tuple[str, Any]]:
-    """Leaves with the path that leads to them; keys of random generators as their raw words."""
+    """Leaves of a tree with their paths as text."""
     return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]]
 
 
 def npz(arrays: dict[str, np.ndarray]) -> bytes:
-    """Named arrays as one file."""
+    """Named arrays as the bytes of an npz file."""
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
     return buffer.getvalue()

@@ -155,13 +155,13 @@ def fused(
     return lax.while_loop(more, once, (server, states, jnp.zeros((), int), nothing))
 
 
-_one_round = jax.jit(traced_round, static_argnums=0)
+one_round = jax.jit(traced_round, static_argnums=0)
 
 
 def step(method: Method, network: RunNetwork, own: ServerData, server: Any, states: Any) -> tuple[Any, Any, Line]:
     """One round: for debugging, and for parties that are reached from the host."""
     if network.traced:
-        return _one_round(method, network, own, server, states)
+        return one_round(method, network, own, server, states)
     carry, states, cost = play(compiled_apart(tuple(method.round)), own, network, server, states)
     server, info = _finished(method, own, carry)
     return server, states, Line(info, cost)
@@ -179,7 +179,7 @@ def met_before(method: Method, *state: Any) -> bool:
     if len(_met) >= KEPT:
         _met.clear()
         compiled_apart.cache_clear()
-        programs: tuple[Any, ...] = (chunk, fused, _one_round, _played, _finished)
+        programs: tuple[Any, ...] = (chunk, fused, one_round, _played, _finished)
         for program in programs:
             program.clear_cache()
     _met.add(kind)

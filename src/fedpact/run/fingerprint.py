@@ -1,4 +1,4 @@
-"""A digest of the data, beside that of problems and methods: whether a saved run belongs to these parties."""
+"""A digest of the data, to check that a saved run belongs to these parties; that of problems is in fedpact.problem."""
 
 import hashlib
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from fedpact.problem.personal import Personal
 
 
 def digest_of_data(parties: Mapping[str, Table], server: Table | None, personal: Personal | None = None) -> str:
-    """A digest of who holds which rows, and of the parties' own sets, which nobody can guess from it without the rows."""
+    """A digest of 16 hexadecimal characters of all parties' and the server's tables and of the parties' own sets."""
     sha = hashlib.sha256()
     for name, table in [*parties.items(), *([("", server)] if server is not None else [])]:
         sha.update(name.encode())

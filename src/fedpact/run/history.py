@@ -1,4 +1,4 @@
-"""The history of a run: one line per round, as columns."""
+"""The history of a run: columns with one entry per round."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,40 +8,59 @@ import numpy as np
 
 
 class History(Mapping[str, np.ndarray]):
-    """Columns with one entry per round: round, objective, violation, stationarity, exchanges, bytes_up, bytes_down (both
-    summed over parties), and what the method adds: for ProxAL outer, beta, residual, tau, and, where the parties agreed to
-    tell, constraints and multipliers (rounds, parties, scalar constraints)."""
+    """The history of a run, a mapping of column names to arrays with one entry per round: `result.history["objective"]`.
+
+    - `round`: 1, 2, …
+    - `objective`, `violation`, `stationarity`: as the method measures them, in the units of the problem.
+    - `exchanges`: messages to all parties and back in this round.
+    - `bytes_up`, `bytes_down`: sent by and to all parties in this round, without headers.
+    - Further columns depend on the method: for `fp.ProxAL` outer, beta, residual and tau.
+    - `constraints`, `multipliers` (rounds, parties, scalar constraints): where parties disclose them (`fp.solve(disclose=...)`).
+
+    `len(history)` is the number of rounds. `history[name]` raises KeyError for an unknown column.
+    """
 
     def __init__(self, columns: Mapping[str, np.ndarray]):
         self._columns = dict(columns)
 
     @classmethod
     def empty(cls) -> "History":
+        """A history without rounds."""
         return cls({"round": np.zeros(0, int)})
 
     def extended(self, lines: Any, count: int, rounds: int) -> "History":
-        """With the first `count` of these lines appended, after `rounds` rounds."""
+        """A history with rounds appended.
+
+        - `lines`: a tree of arrays whose leading axis is rounds; fields name the columns.
+        - `count`: how many of these rounds to append, from the first.
+        - `rounds`: how many rounds were run before them.
+
+        Raises ValueError where the columns differ from those of the rounds before.
+        """
         new = {name: np.asarray(leaf[:count]) for name, leaf in _named(lines)}
         new["round"] = np.arange(rounds + 1, rounds + count + 1)
         if not len(self):
             return History(new)
         odd = sorted(set(self._columns) ^ set(new))
         if odd:
-            raise ValueError(f"only a part of the run's history has {', '.join(odd)}; go on with the same disclose=")
+            raise ValueError(f"a part of the run's history has no {', '.join(odd)}; resume with the same disclose=")
         return History({name: np.concatenate([old, new[name]]) for name, old in self._columns.items()})
 
     @property
     def columns(self) -> tuple[str, ...]:
+        """The names of the columns."""
         return tuple(self._columns)
 
     def total(self, column: str) -> int:
+        """The sum of a column over all rounds, such as `history.total("bytes_up")`; 0 where it is missing."""
         return int(self._columns[column].sum()) if column in self._columns else 0
 
     def last(self, column: str) -> float:
+        """The entry of a column in the last round; NaN without rounds."""
         return float(self._columns[column][-1]) if len(self) else float("nan")
 
     def to_frame(self) -> Any:
-        """The one-number-per-round columns as a pandas frame."""
+        """The columns with one number per round as a pandas data frame. Raises ImportError without pandas."""
         import pandas
 
         return pandas.DataFrame({name: c for name, c in self._columns.items() if c.ndim == 1})
@@ -59,6 +78,6 @@ class History(Mapping[str, np.ndarray]):
 
 
 def _named(lines: Any) -> list[tuple[str, Any]]:
-    """Leaves by their own field name: info.told.multipliers is the column multipliers."""
+    """Leaves by the last field of their path: info.disclosed.multipliers is the column multipliers."""
     leaves = jax.tree_util.tree_flatten_with_path(lines)[0]
     return [(str(getattr(path[-1], "name", path[-1])), leaf) for path, leaf in leaves]

@@ -1,4 +1,4 @@
-"""A pact: one Python file that every site has, with the problem, the parties and how each loads its own rows."""
+"""A pact: one Python file, the same at every site, with the problem, the parties and how each loads its own rows."""
 
 import contextlib
 import importlib.util
@@ -30,10 +30,16 @@ OPTIONS = ("tolerance", "max_rounds", "start", "seed", "disclose", "driver", "pr
 
 
 class Pact:
-    """`problem`, `parties` and `load` of a pact file, and its `algorithm`, `options` and `server` where it has them; over
-    columns also `active`, the parties with labels and groups (default: the first), and `id`, the column that names rows.
+    """A pact file, read and checked.
 
-    parties: their names, of a file that has none.
+    - `path`: of the Python file.
+    - `parties`: the names of the parties, where the file does not define them (default: none).
+
+    The file defines `problem`, `parties` (names) and `load(party) -> fp.Table`, and may define `algorithm`, `options` (of
+    `fp.solve`) and `server` (a table or a function that returns one); over columns also `active`, the parties with labels and
+    groups (default: the first), and `id`, the column of row identifiers.
+
+    Raises FileNotFoundError, and ValueError or TypeError where a definition is missing or of another type.
     """
 
     def __init__(self, path: str | os.PathLike[str], parties: Sequence[str] | None = None):
@@ -43,10 +49,10 @@ class Pact:
         self.names_parties = "parties" in module
         if parties is not None:
             module.setdefault("parties", list(parties))
-        words = 'the names of the parties, such as ["north", "south"], unless they are given: --parties north,south'
+        words = 'the names of the parties, such as ["north", "south"], unless --parties north,south names them'
         names = self._part(module, "parties", list | tuple, words)
         if parties is not None and set(parties) != set(names):
-            raise ValueError(f"parties {', '.join(parties)} are given, and those of {self.path} are {', '.join(names)}")
+            raise ValueError(f"the parties are {', '.join(parties)}, but those of {self.path} are {', '.join(names)}")
         if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
             raise ValueError(f"{self.path}: parties = {names!r} should be the parties' names, each once")
         self.parties: tuple[str, ...] = tuple(names)
@@ -73,89 +79,89 @@ class Pact:
             raise TypeError(f"{self.path}: `{name}` should be {words}, not a {type(module[name]).__name__}")
         return module[name]
 
-    def _active(self, given: Any) -> tuple[str, ...]:
-        """Over columns, who holds labels and groups; where rows are split, nobody is named."""
-        if given is None:
+    def _active(self, active: Any) -> tuple[str, ...]:
+        """The parties that hold labels and groups where columns are split; none where rows are."""
+        if active is None:
             return self.parties[:1] if isinstance(self.problem.model, SplitModel) else ()
-        named = [given] if isinstance(given, str) else list(given)
+        named = [active] if isinstance(active, str) else list(active)
         unknown = [name for name in named if name not in self.parties]
         if unknown or not named:
-            raise ValueError(f"{self.path}: active = {given!r} should name some of {', '.join(self.parties)}")
+            raise ValueError(f"{self.path}: active = {active!r} should name some of {', '.join(self.parties)}")
         return tuple(name for name in self.parties if name in named)
 
     @contextlib.contextmanager
     def with_parties(self) -> Iterator[pathlib.Path]:
-        """The file for the sites: itself, or a copy that has the parties' names too."""
+        """The file for the sites: this one, or a copy that also defines the parties' names."""
         if self.names_parties:
             yield self.path
             return
         with tempfile.TemporaryDirectory() as folder:
             copy = pathlib.Path(folder) / self.path.name
             copy.write_text(
-                f"{self.path.read_text()}\n\nparties = {list(self.parties)!r}  # as given to `fedpact deploy`\n"
+                f"{self.path.read_text()}\n\nparties = {list(self.parties)!r}  # from `fedpact deploy --parties`\n"
             )
             yield copy
 
     @property
     def columns(self) -> bool:
-        """Whether the parties hold columns."""
+        """Whether the parties hold columns of the same rows, and not rows."""
         return bool(self.active)
 
     @property
     def discloses(self) -> bool:
-        """Whether parties tell their constraints and multipliers each round: as the options say, else where there are few."""
+        """Whether parties disclose constraints and multipliers in each round: by option, else where there are few."""
         if self.columns:
             return False
         constraints = sum(constraint.scope == "party" for constraint in self.problem.constraints)
-        told = self.options.get("disclose")
-        return len(self.parties) * max(1, constraints) <= DISCLOSED if told is None else bool(told)
+        disclose = self.options.get("disclose")
+        return len(self.parties) * max(1, constraints) <= DISCLOSED if disclose is None else bool(disclose)
 
     @property
     def digest(self) -> str:
-        """Of what all sites must agree on: problem, parties, method, options, and the version of fedpact."""
+        """A digest of what all sites must agree on: problem, parties, method, options, and the version of fedpact."""
         agreed = [self.parties, self.active, self.id, self.algorithm, dict(self.options), __about__.VERSION]
         return digest([digest(self.problem.public), *agreed])
 
     def options_for(self, setting: Setting) -> Algorithm:
-        """The method's options for a setting: the pact's own or the automatic choice, with its privacy."""
+        """The method for a setting: the pact's own or the default one, with its `privacy` option."""
         return protected(chosen(self.algorithm, setting), self.options.get("privacy"))
 
     @property
     def setting(self) -> type[Bound]:
-        """How the parties hold the data."""
+        """The setting of the problem: rows, columns, or rows with personal models."""
         return setting_of(self.problem)
 
     @property
     def agreement(self) -> Agreement:
-        """What all sites agree on, beside the method."""
+        """What all sites agree on besides the method."""
         start, seed = self.options.get("start"), checked_seed(self.options.get("seed", 0))
         return Agreement(self.problem, self.parties, self.active, self.id, start, seed, self.discloses)
 
     def bind(self) -> Bound:
-        """The problem over its parties' tables, all loaded in this process."""
+        """The problem with all parties' tables, loaded in this process."""
         agreed, server = self.agreement, None if self.columns else self.server
         return bind(self.problem, self.tables(), server, start=agreed.start, seed=agreed.seed, disclose=agreed.disclose)
 
     @property
     def server(self) -> Table | None:
-        """The server's own rows; where `server` is a function, it is called at the server alone."""
-        given = self._server() if callable(self._server) else self._server
-        return None if given is None else as_table(given)
+        """The server's own table; where `server` is a function, only the server calls it."""
+        rows = self._server() if callable(self._server) else self._server
+        return None if rows is None else as_table(rows)
 
     def table(self, party: str) -> Table:
-        """A party's rows."""
+        """The table of one party. Raises ValueError where `load` fails."""
         try:
             return as_table(self.load(party))
         except Exception as error:
             raise ValueError(f"{self.path}: load({party!r}) fails: {type(error).__name__}: {error}") from error
 
     def tables(self) -> Parties | ColumnParties:
-        """Every party's rows or columns, loaded in this process."""
+        """The tables of all parties, loaded in this process."""
         loaded = {party: self.table(party) for party in self.parties}
         return split_columns(loaded, active=self.active, id=self.id) if self.columns else split_rows(loaded)
 
     def run(self, parties: Parties | ColumnParties, **options: Any) -> Result:
-        """Solve in this process; options given here come before the pact's own."""
+        """Solve in this process; `options` override those of the pact."""
         server = {} if self.columns else {"server": self.server}
         return solve(self.problem, parties, self.algorithm, **server, **{**self.options, **options})
 
@@ -165,12 +171,12 @@ def _module(path: pathlib.Path) -> Any:
         raise FileNotFoundError(f"there is no file {path}")
     spec = importlib.util.spec_from_file_location(
         "pact", path
-    )  # one name for all: sites may call the file as they like
+    )  # one module name at all sites, whatever the file is called
     if spec is None or spec.loader is None:
         raise ValueError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     folder = str(path.resolve().parent)
-    sys.path.insert(0, folder)  # a pact may import its neighbours
+    sys.path.insert(0, folder)  # a pact may import modules of its folder
     try:
         spec.loader.exec_module(module)
     except Exception as error:
@@ -183,8 +189,8 @@ def _module(path: pathlib.Path) -> Any:
 
 
 def _line(path: pathlib.Path, error: Exception) -> str:
-    """Where in the file an error was raised."""
+    """The line of the file that raised an error, as text."""
     if isinstance(error, SyntaxError):
-        return ""  # which says it itself
+        return ""  # its message has the line
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     return f", line {lines[-1]}" if lines else ""

@@ -1,4 +1,4 @@
-"""The live line on the terminal."""
+"""The progress line on the terminal."""
 
 import sys
 import time
@@ -7,9 +7,10 @@ from typing import TextIO
 
 
 class ProgressLine:
-    """One line that is rewritten in place, at most ten times a second; silent where nobody watches.
+    """A progress line that is rewritten in place, at most ten times a second.
 
-    shown: True, False, or None for "when the terminal is one".
+    - `shown`: whether it is written (default None: where the stream is a terminal).
+    - `stream`: where to (default: stderr).
     """
 
     def __init__(self, shown: bool | None = None, stream: TextIO | None = None):
@@ -19,6 +20,7 @@ class ProgressLine:
         self.width = 0
 
     def say(self, text: str, now: bool = False) -> None:
+        """Show `text`; with `now` also within a tenth of a second of the last one."""
         moment = time.monotonic()
         if not self.shown or (moment - self.last < 0.1 and not now):
             return

@@ -1,4 +1,4 @@
-"""Which method fits a problem, and what it will cost: `fp.explain`."""
+"""The automatic choice of a method, and its cost per round: `fp.explain`."""
 
 import dataclasses
 from typing import Any
@@ -30,7 +30,7 @@ INTERIOR_UP_TO = (
 
 
 def automatic(setting: Setting) -> Algorithm:
-    """The method that `fp.solve` takes when none is given."""
+    """The default method of `fp.solve` for a setting."""
     if setting.split == "personal":
         return PersonalProjected()
     if setting.split == "columns":
@@ -39,12 +39,12 @@ def automatic(setting: Setting) -> Algorithm:
 
 
 def chosen(algorithm: Algorithm | None, setting: Setting) -> Algorithm:
-    """The method that was given, or the automatic choice."""
+    """The method that the user chose, or the default one."""
     return algorithm or automatic(setting)
 
 
 def protected(algorithm: Algorithm, privacy: EncryptedResiduals | None) -> Algorithm:
-    """The same method with what it sends protected."""
+    """The same method with its residuals encrypted. Raises ValueError for methods that send none."""
     if privacy is None:
         return algorithm
     if not isinstance(privacy, EncryptedResiduals):
@@ -56,7 +56,15 @@ def protected(algorithm: Algorithm, privacy: EncryptedResiduals | None) -> Algor
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
-    """What `fp.solve` would do. Bytes are per round, of one party; rounds are what like problems have taken."""
+    """Which method `fp.solve` would use, and its cost. Made by `fp.explain`; `print` shows it as text.
+
+    - `method`: its name.
+    - `reason`: for choosing it, in words.
+    - `size`: the number of parameters.
+    - `parties`: the number of parties.
+    - `rounds`: the least and the most rounds on similar benchmark problems; None where there are none.
+    - `bytes_up`, `bytes_down`: sent by and to one party in a round, without headers.
+    """
 
     method: str
     reason: str
@@ -75,7 +83,7 @@ class Explanation:
             fewest, most = self.rounds
             low, high = (in_bytes(n * (self.bytes_up + self.bytes_down)) for n in self.rounds)
             lines.append(
-                f"Like problems took {fewest} to {most} rounds (`fedpact reproduce rounds`): {low} to {high} for each party."
+                f"Similar problems took {fewest} to {most} rounds (`fedpact reproduce rounds`): {low} to {high} for each party."
             )
         return "\n".join(lines)
 
@@ -89,13 +97,20 @@ def explain(
     server: Any = None,
     start: Any = None,
 ) -> Explanation:
-    """Say which method `fp.solve` would take for this problem, why, and what its rounds cost; nothing is solved.
+    """Which method `fp.solve` would use for a problem, why, and what its rounds cost; nothing is solved.
 
-    Arguments as in `fp.solve`. `print(fp.explain(problem, parties))` reads as text.
+    - `problem`: from `fp.minimize`.
+    - `parties`: from `fp.split_rows` or `fp.split_columns`, or a list or mapping of tables.
+    - `algorithm`: the method whose cost is asked for (default: the one that `fp.solve` would choose).
+    - `server`: the server's own table (default: none).
+    - `start`: initial parameters, a tree of the model's shape (default: the model's own).
+
+    Returns an `fp.Explanation`; `print(fp.explain(problem, parties))` shows it as text. Raises ValueError or TypeError where
+    problem, data and method do not fit together.
     """
     bound = bind(problem, parties, server, start=start)
     setting, n = bound.setting, len(bound.names)
-    reason = "as you asked" if algorithm is not None else _reason(setting)
+    reason = "as requested" if algorithm is not None else _reason(setting)
     algorithm = chosen(algorithm, setting)
     up, down = _bytes_per_round(bound, algorithm.bind(setting))
     rounds = algorithm.usual_rounds(setting)
@@ -104,16 +119,18 @@ def explain(
 
 def _reason(setting: Setting) -> str:
     if setting.split == "personal":
-        return "every party has a model of its own in a set of its own, which stays with it"
+        return "every party has a model of its own in a private set"
     if setting.split == "columns":
-        return "columns are split, and it keeps constraints over labels and groups; for very many rows see fp.SSCA"
+        return "columns are split, and it satisfies constraints on labels and groups; for very many rows see fp.SSCA"
     if setting.size <= INTERIOR_UP_TO:
         return f"up to {INTERIOR_UP_TO} parameters a Hessian can be sent and factored, and it saves nearly all rounds"
-    return f"above {INTERIOR_UP_TO} parameters a Hessian is too much to send and to factor; many small rounds cost less"
+    return (
+        f"above {INTERIOR_UP_TO} parameters a Hessian is too large to send and to factor; many small rounds cost less"
+    )
 
 
 def _bytes_per_round(bound: Bound, method: Method) -> tuple[int, int]:
-    """Up and down, over all parties, of what every round exchanges; not of what a round may ask besides."""
+    """Bytes up and down over all parties in a round, without exchanges that only some rounds have."""
     own, network = bound.server_data, LocalNetwork.of(bound)
     traffic = []
 

@@ -1,4 +1,4 @@
-"""fp.verify: somebody else measures the certificate of a saved run again."""
+"""fp.verify: recompute the certificate of a saved run, independently of the run."""
 
 import dataclasses
 import os
@@ -23,7 +23,13 @@ from fedpact.settings import bind
 
 @dataclasses.dataclass(frozen=True)
 class Verification:
-    """`ok`: the certificate, measured again, holds to `tolerance`. `certificate` has it in full, `claimed` what was said."""
+    """The recomputed certificate of a saved run. Made by `fp.verify`.
+
+    - `ok`: whether stationarity, feasibility and complementarity are all at most `tolerance`.
+    - `tolerance`: > 0, in the units of the problem.
+    - `certificate`: as recomputed, an `fp.Certificate`.
+    - `claimed`: stationarity, feasibility, complementarity and objective as saved by the run.
+    """
 
     ok: bool
     tolerance: float
@@ -32,14 +38,17 @@ class Verification:
 
     @property
     def stationarity(self) -> float:
+        """As recomputed."""
         return self.certificate.stationarity
 
     @property
     def feasibility(self) -> float:
+        """As recomputed."""
         return self.certificate.feasibility
 
     @property
     def complementarity(self) -> float:
+        """As recomputed."""
         return self.certificate.complementarity
 
     def __str__(self) -> str:
@@ -61,25 +70,31 @@ def verify(
 ) -> Verification:
     """Recompute the certificate of a run saved in `folder` from the parties' data.
 
-    Read from the folder: the parameters and multipliers (answer.npz); the tolerance that the run claims, the numbers that it
-    claims, its parties' names and its problem's digest (run.json). All that is measured comes from `problem` and `parties`.
+    The folder provides the parameters and multipliers (answer.npz), and the run's tolerance, claimed numbers, party names and
+    digest of the problem (run.json). Everything else is evaluated from `problem` and `parties`.
 
-    - `folder`: of the run, as it was given as `save=`.
-    - `problem`, `parties`, `server`: as in `fp.solve`.
+    - `folder`: of the run, the `save=` of `fp.solve`.
+    - `problem`: from `fp.minimize`, the same as that of the run.
+    - `parties`: the same as those of the run.
+    - `server`: the server's own table (default: none).
     - `params`: a tree of the parameters' shape, for problems without a model (default: a plain vector).
-    - `tolerance`: to which the certificate must hold (default: the run's own claim, which whoever wrote the folder chose).
+    - `tolerance`: > 0, to which the certificate must hold (default: the one saved by the run, chosen by whoever ran it).
 
-    Returns an `fp.Verification`. Raises ValueError where the folder holds a run of another problem or of other parties.
+    Returns an `fp.Verification`. Raises FileNotFoundError where the folder has no run, and ValueError where it has a run of
+    another problem or of other parties or is damaged.
+
+        fp.solve(problem, parties, save="run")
+        assert fp.verify("run", problem, parties, tolerance=1e-4).ok
     """
     if not isinstance(problem, Problem):
         raise TypeError(f"a problem is made by fp.minimize(...), not {type(problem).__name__}")
     if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
-        raise TypeError(f"fp.verify takes the folder of a run, as it was given as save=, not {folder!r}")
+        raise TypeError(f"fp.verify takes the folder of a run, the save= of fp.solve, not {folder!r}")
     if tolerance is not None:
         check("verify", "tolerance", tolerance, lambda x: x > 0, "a positive number, or None for the run's own")
     arrays, words = Folder(folder).load_answer()
     if words.get("problem") != digest(problem.public):
-        raise ValueError(f"{folder} holds a run of another problem than the one given")
+        raise ValueError(f"{folder} holds a run of another problem")
     parties = parties if isinstance(parties, Parties | ColumnParties) else split_rows(parties)
     if list(parties.names) != words["parties"]:
         raise ValueError(
@@ -93,7 +108,7 @@ def verify(
         if not guessed:
             raise
         raise ValueError(
-            f"the problem has no model, so the parameters were taken for a plain vector, and then {error}; give "
+            f"the problem has no model, so the parameters were assumed to be a plain vector, and then {error}; pass "
             "fp.verify(..., params=...), a tree of the parameters' shape such as result.params"
         ) from None
     expected = {
@@ -106,8 +121,8 @@ def verify(
     for name, shape in expected.items():
         if name not in arrays or arrays[name].shape != shape:
             raise ValueError(f"{folder}: {name} has the shape {getattr(arrays.get(name), 'shape', None)}, not {shape}")
-    w, held, pooled = (jnp.asarray(arrays[n]) for n in ("w", "server_multipliers", "pooled_multipliers"))
-    answer = Answer(w, held, pooled, jnp.asarray(0.0))
+    w, server_mu, pooled_mu = (jnp.asarray(arrays[n]) for n in ("w", "server_multipliers", "pooled_multipliers"))
+    answer = Answer(w, server_mu, pooled_mu, jnp.asarray(0.0))
     network, kept = LocalNetwork.of(bound), bound.kept_in(arrays)
     measured, _ = drivers.run_phases(bound.measurement, network, bound.server_data, answer, kept)
     certificate = bound.certify(measured, answer)

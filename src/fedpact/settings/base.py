@@ -41,6 +41,7 @@ class Agreement:
 
     - `names`: of the parties. `active`: those with labels and groups, over columns. `id`: the column that names the rows.
     - `start`, `seed`, `disclose`: as in `fp.solve`.
+    - `descriptions`: of the parties' tables, once they have met; `server`: of the server's own.
     """
 
     problem: Problem
@@ -50,6 +51,8 @@ class Agreement:
     start: Any = None
     seed: int = 0
     disclose: bool = False
+    descriptions: tuple[Description, ...] = ()
+    server: Description | None = None
 
 
 class Bound(eqx.Module):
@@ -131,24 +134,13 @@ class Bound(eqx.Module):
 
     @classmethod
     @abc.abstractmethod
-    def bind_at_party(
-        cls,
-        agreement: Agreement,
-        descriptions: Sequence[Description],
-        server: Description | None,
-        name: str,
-        table: Table,
-    ) -> tuple[Self, Any]:
+    def bind_at_party(cls, agreement: Agreement, name: str, table: Table) -> tuple[Self, Any]:
         """At a party of a deployed run: the problem over zeros in place of others' tables, and its own data."""
 
     @classmethod
     @abc.abstractmethod
     def bind_at_server(
-        cls,
-        agreement: Agreement,
-        descriptions: Sequence[Description],
-        server: Table | None,
-        load: Callable[[str], Table],
+        cls, agreement: Agreement, server: Table | None, load: Callable[[str], Table]
     ) -> tuple[Self, Description | None]:
         """At the server of a deployed run: the problem over zeros in place of the parties' tables, and a description of the
         server's own table. `load`: gives a party's table where this machine has it."""

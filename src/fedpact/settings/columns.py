@@ -6,7 +6,7 @@ the parties' blocks and the top model's parameters; two exchanges measure it.
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 import equinox as eqx
@@ -247,48 +247,31 @@ class ColumnsBound(Bound):
         return Description.of(table, (INPUTS, *labels), labels=labels, ids=ids), []
 
     @classmethod
-    def bind_at_party(
-        cls,
-        agreement: Agreement,
-        descriptions: Sequence[Description],
-        server: Description | None,
-        name: str,
-        table: Table,
-    ) -> tuple[Self, Block]:
-        del server
+    def bind_at_party(cls, agreement: Agreement, name: str, table: Table) -> tuple[Self, Block]:
         labels = None
         if name in agreement.active:
-            known = descriptions[agreement.names.index(name)].labels
+            known = agreement.descriptions[agreement.names.index(name)].labels
             labels = Table({column: table[column] for column in table.columns if column in known})
-        bound = cls._bind_described(agreement, descriptions, {name: table}, labels)
+        bound = cls._bind_described(agreement, {name: table}, labels)
         return bound, bound.own_data(name)
 
     @classmethod
     def bind_at_server(
-        cls,
-        agreement: Agreement,
-        descriptions: Sequence[Description],
-        server: Table | None,
-        load: Callable[[str], Table],
+        cls, agreement: Agreement, server: Table | None, load: Callable[[str], Table]
     ) -> tuple[Self, Description | None]:
         """Labels and groups are the server's table, or those of the first active party: the server is the label holder's."""
         table = server or load(agreement.active[0])
         labels = Table({name: table[name] for name in table.columns if name not in (INPUTS, agreement.id)})
-        return cls._bind_described(agreement, descriptions, {}, labels), None
+        return cls._bind_described(agreement, {}, labels), None
 
     @classmethod
-    def _bind_described(
-        cls,
-        agreement: Agreement,
-        descriptions: Sequence[Description],
-        own_tables: Mapping[str, Table],
-        labels: Table | None,
-    ) -> Self:
+    def _bind_described(cls, agreement: Agreement, own_tables: Mapping[str, Table], labels: Table | None) -> Self:
         """The problem over tables of zeros in place of those that are elsewhere.
 
         - `labels`: labels and groups, where they are known; None at a passive party.
         """
-        names, active, first = agreement.names, agreement.active, descriptions[0]
+        names, active, descriptions = agreement.names, agreement.active, agreement.descriptions
+        first = descriptions[0]
         for name, each in zip(names, descriptions, strict=True):
             if (each.rows, each.ids) != (first.rows, first.ids):
                 what = "other rows, or the same in another order" if each.rows == first.rows else f"{each.rows} rows"

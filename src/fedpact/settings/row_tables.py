@@ -135,18 +135,11 @@ class RowTables(Bound):
         return Description.of(table, columns, counts=counts), [str(atom) for atom in means]
 
     @classmethod
-    def bind_at_party(
-        cls,
-        agreement: Agreement,
-        descriptions: Sequence[Description],
-        server: Description | None,
-        name: str,
-        table: Table,
-    ) -> tuple[Self, Oracle]:
-        bound = cls._bind_described(agreement, descriptions, server)
+    def bind_at_party(cls, agreement: Agreement, name: str, table: Table) -> tuple[Self, Oracle]:
+        bound = cls._bind_described(agreement, agreement.server)
         compiled, columns, params = _checked_at_party(agreement, name, table)
         holder, index = Holder.of(name, table), agreement.names.index(name)
-        totals = tuple(np.sum([each.counts for each in descriptions], axis=0).astype(int).tolist())
+        totals = tuple(np.sum([each.counts for each in agreement.descriptions], axis=0).astype(int).tolist())
         weights = mean_weights(compiled, [holder], totals)
         stack = stacked(compiled.party, [table], weights, columns, (index,), agreement.disclose)
         own_set = cls.own_set(agreement.problem, name, agreement.names, params)
@@ -157,23 +150,17 @@ class RowTables(Bound):
 
     @classmethod
     def bind_at_server(
-        cls,
-        agreement: Agreement,
-        descriptions: Sequence[Description],
-        server: Table | None,
-        load: Callable[[str], Table],
+        cls, agreement: Agreement, server: Table | None, load: Callable[[str], Table]
     ) -> tuple[Self, Description | None]:
         del load
-        bound = cls._bind_described(agreement, descriptions, server)
+        bound = cls._bind_described(agreement, server)
         read = tuple(bound.server_data.functions.rows)
         return bound, None if server is None else Description.of(server, read)
 
     @classmethod
-    def _bind_described(
-        cls, agreement: Agreement, descriptions: Sequence[Description], server: Table | Description | None
-    ) -> Self:
+    def _bind_described(cls, agreement: Agreement, server: Table | Description | None) -> Self:
         """The problem over tables of zeros in place of the parties', and of the server's where that is described."""
-        problem, names = agreement.problem, agreement.names
+        problem, names, descriptions = agreement.problem, agreement.names, agreement.descriptions
         _check_agreeing(names, descriptions)
         first = descriptions[0].zeros(1)
         params = starting_point(problem, Parties({names[0]: first}), agreement.start, agreement.seed)

@@ -283,7 +283,9 @@ class FairVFLMethod(Method[ServerState]):
         carry, replies = _round_state(carry), reply.per_party
         assert isinstance(replies, EncryptedGradient)
         secret, length, width = _secret(carry.server), carry.server.evaluation.slope.embedding.size, self.party.widest
-        opened = jax.vmap(lambda product: traced_ckks.decrypt(secret, product, length, width))(replies.masked_gradient)
+        opened = jax.vmap(lambda product: traced_ckks.decrypt(secret, product, length, width))(
+            replies.encrypted_masked_gradient
+        )
         masked = jnp.zeros((own.parties, width)).at[replies.party].set(opened)
         return dataclasses.replace(carry, masked_gradients=masked)
 

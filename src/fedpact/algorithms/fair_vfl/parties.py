@@ -85,7 +85,7 @@ class EncryptedGradient(eqx.Module):
     """Enc(Jᵀν + mask) of one party."""
 
     party: jax.Array
-    masked_gradient: jax.Array
+    encrypted_masked_gradient: jax.Array
 
 
 # states

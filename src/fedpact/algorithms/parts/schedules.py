@@ -1,4 +1,4 @@
-"""Step sizes that fall with the rounds, penalties that grow, and momentum."""
+"""Schedules of step sizes and penalties over the rounds, and momentum."""
 
 import abc
 from typing import Any
@@ -11,17 +11,21 @@ from fedpact.protocol.options import check
 
 
 class Schedule(eqx.Module):
-    """A step size, or a penalty, for round t = 1, 2, …"""
+    """A step size or penalty as a function of the round t = 1, 2, …
+
+    `fp.Decay` and `fp.Growth` are schedules; another one is a subclass with `__call__`, written in JAX.
+    """
 
     @abc.abstractmethod
-    def __call__(self, t: jax.Array) -> jax.Array: ...
+    def __call__(self, t: jax.Array) -> jax.Array:
+        """The value in round `t`, a scalar >= 1; returns a scalar > 0."""
 
 
 class Decay(Schedule):
-    """scale / t^power in round t = 1, 2, …
+    """The decreasing step size scale / t^power in round t = 1, 2, …: `fp.FedAvg(step=fp.Decay(0.5, 0.5))`.
 
-    - `scale`: the first step size (> 0).
-    - `power`: how fast it falls (>= 0, default 0: a constant step).
+    - `scale`: the step size in the first round (> 0).
+    - `power`: the exponent (>= 0, default 0: a constant step).
     """
 
     scale: float
@@ -36,11 +40,11 @@ class Decay(Schedule):
 
 
 class Growth(Schedule):
-    """scale · (offset + t)^power in round t = 1, 2, …
+    """The increasing penalty scale · (offset + t)^power in round t = 1, 2, …: `fp.Growth(1.0, 0.25)`.
 
     - `scale`: the factor (> 0).
-    - `power`: how fast it grows (>= 0).
-    - `offset`: rounds that count as over before the first (>= 0, default 0).
+    - `power`: the exponent (>= 0).
+    - `offset`: added to the round number (>= 0, default 0).
     """
 
     scale: float
@@ -57,7 +61,7 @@ class Growth(Schedule):
 
 
 def as_schedule(owner: str, name: str, step: Schedule | float) -> Schedule:
-    """A number is a constant step size or penalty."""
+    """A schedule unchanged, and a number as a constant step size or penalty. Raises ValueError for numbers <= 0."""
     if isinstance(step, Schedule):
         return step
     words = "a positive number, or a schedule such as fp.Decay(1.0, 0.5)"
@@ -66,12 +70,12 @@ def as_schedule(owner: str, name: str, step: Schedule | float) -> Schedule:
 
 
 def check_penalty(owner: str, step: Schedule | float, penalty: Schedule | float) -> None:
-    """Steps on (ρ/2) dist² overshoot ever farther where step · ρ >= 2."""
+    """Raise ValueError where step · ρ >= 2, since gradient steps on (ρ/2) dist² then diverge."""
     first = jnp.ones(())
     product = float(as_schedule(owner, "step", step)(first) * as_schedule(owner, "penalty", penalty)(first))
     if product >= 2:
         raise ValueError(
-            f"{owner}: step · penalty is {product:g} in the first round; from 2 on every step leads farther away from the set"
+            f"{owner}: step · penalty is {product:g} in the first round; at 2 or more the iterates diverge from the set"
         )
 
 
@@ -80,7 +84,7 @@ def check_momentum(owner: str, momentum: float) -> None:
 
 
 def heavy_ball(momentum: float) -> Any:
-    """optax's gradient descent with momentum, of step size 1."""
-    import optax  # takes long to import
+    """Gradient descent with momentum from optax, with step size 1."""
+    import optax  # slow to import
 
     return optax.sgd(1.0, momentum=momentum or None)

@@ -20,7 +20,6 @@ which waits for τ_k: `ProxAL.as_printed()` has Algorithm 1 as it stands.
 import dataclasses
 from typing import Any, ClassVar, Literal
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -32,12 +31,23 @@ from fedpact.algorithms.prox_al.inner import Inner
 from fedpact.algorithms.prox_al.lbfgs import LBFGS
 from fedpact.algorithms.prox_al.merit import Merit, ServerMerit
 from fedpact.algorithms.prox_al.newton import Newton
+from fedpact.algorithms.prox_al.state import (
+    AnswerParameters,
+    AtAnswer,
+    Evaluate,
+    Evaluated,
+    PartyMaxima,
+    PartyState,
+    PooledConstraints,
+    RoundInfo,
+    ServerState,
+)
 from fedpact.algorithms.prox_al.tolerances import Geometric, InverseSquare, Tolerances
 from fedpact.federation.setting import Setting
 from fedpact.problem.atoms import Scope
 from fedpact.problem.oracle import Oracle, SlackOracle
 from fedpact.problem.regularizers import FlatRegularizer
-from fedpact.protocol.algorithm import Algorithm, Answer, Begin, Disclosed, FirstParameters, Goal, Info, Method, Status
+from fedpact.protocol.algorithm import Algorithm, Answer, Begin, Disclosed, FirstParameters, Goal, Method, Status
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.options import check
 from fedpact.protocol.phases import Phase, Phases, ServerData
@@ -49,89 +59,6 @@ EMPTY = 1e3  # declare infeasibility when no feasible point lies within this man
 ENDLESS = 1e12  # times 1 + ‖w‖: so far that it need not grow any more
 INACTIVE = 1e-3  # a multiplier that is less than this part of its constraint's room is rounding
 HELD_UP = 0.5  # a closing that leaves more than this part of the violation makes us look for infeasibility
-
-# messages
-
-
-class Evaluate(eqx.Module):
-    """From the server to every party, every round."""
-
-    parameters: jax.Array  # what to evaluate
-    centre: jax.Array  # w^k
-    penalty: jax.Array  # β
-    prox_length: jax.Array  # γ
-    new_subproblem: jax.Array  # the last subproblem was closed at the point evaluated last: update μ first (line 4)
-    inner: Any
-
-
-class PartyMaxima(eqx.Module):
-    complementarity: jax.Array  # Definition 1's second number for this party
-    violation: jax.Array
-    multiplier_change: jax.Array  # ‖μ⁺ − μ‖∞, for (11)
-
-
-class AnswerParameters(eqx.Module):
-    parameters: jax.Array
-
-
-class PooledConstraints(eqx.Module):
-    pooled_constraints: jax.Array
-
-
-# states
-
-
-class PartyState(eqx.Module):
-    mu: jax.Array
-    beta: jax.Array
-    constraints: jax.Array  # at the point evaluated last
-    inner: Any
-
-
-class ServerState(eqx.Module):
-    inner: Any
-    centre: jax.Array
-    beta: jax.Array
-    gamma: jax.Array
-    mu: jax.Array
-    nu: jax.Array
-    k: jax.Array
-    fresh: jax.Array
-    point: jax.Array  # the last settled point, and the server's μ⁺ and ν⁺ there
-    point_mu: jax.Array
-    point_nu: jax.Array
-    closed_violation: jax.Array  # at the end of the last subproblem
-    radius: jax.Array
-    reach: jax.Array
-    goal: Goal
-    status: jax.Array
-
-
-class RoundInfo(Info):
-    outer: jax.Array
-    beta: jax.Array
-    residual: jax.Array
-    tau: jax.Array
-    disclosed: Disclosed | None
-    server_multipliers: jax.Array
-    pooled_multipliers: jax.Array
-
-
-class Evaluated(eqx.Module):
-    """The server within a round: what the evaluation showed, before a solved subproblem is closed."""
-
-    server: ServerState
-    info: RoundInfo
-    closing: jax.Array  # the subproblem is solved
-    held_up: jax.Array  # and has left the violation as it was: is there a feasible point at all?
-
-
-class AtAnswer(eqx.Module):
-    """The server after the last round in form (4), with Σ pooled_i at the answer."""
-
-    server: ServerState
-    pooled: jax.Array
-
 
 # options
 

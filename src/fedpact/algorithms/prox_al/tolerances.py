@@ -1,4 +1,4 @@
-"""How accurately the k-th subproblem is solved: τ_k, which has to be summable (and β_k τ_k too where β grows)."""
+"""Tolerances τ_k of the subproblems; they must be summable (and β_k τ_k too where β grows)."""
 
 import abc
 
@@ -10,16 +10,20 @@ from fedpact.protocol.options import check
 
 
 class Tolerances(eqx.Module):
-    """τ_k for k = 0, 1, …; `goal` is the tolerance on stationarity that the run aims at."""
+    """The tolerance τ_k of subproblem k = 0, 1, … of `fp.ProxAL`."""
 
     @abc.abstractmethod
-    def __call__(self, k: jax.Array, goal: jax.Array) -> jax.Array: ...
+    def __call__(self, k: jax.Array, goal: jax.Array) -> jax.Array:
+        """τ_k, where `goal` is the run's tolerance on stationarity."""
 
 
 class Geometric(Tolerances):
-    """τ_k = first · ratio^k, not below `floor` times the run's goal (defaults 0.1, 0.3, 0.3).
+    """Geometrically decreasing tolerances of the subproblems of `fp.ProxAL`, τ_k = max(first · ratio^k, floor · tolerance).
 
-    The floor is where a run ends: at stationarity below its goal there is nothing left for a smaller τ to buy.
+    - `first`: τ_0, in the units of stationarity (> 0, default 0.1).
+    - `ratio`: of successive tolerances (between 0 and 1, default 0.3).
+    - `floor`: the least τ_k relative to the `tolerance` of `fp.solve` (> 0, at most 1, default 0.3): smaller ones would not bring
+      the run closer to its end.
     """
 
     first: float = 0.1
@@ -37,7 +41,10 @@ class Geometric(Tolerances):
 
 
 class InverseSquare(Tolerances):
-    """τ_k = s / (k + 1)², as Algorithm 1 prints it (s = s̄ > 0)."""
+    """Quadratically decreasing tolerances of the subproblems, τ_k = s / (k + 1)², as in Algorithm 1 of He, Peng and Sun (2024).
+
+    - `s`: τ_0, s̄ of the paper, in the units of stationarity (> 0, default 0.001).
+    """
 
     s: float = 0.001
 
