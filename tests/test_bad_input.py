@@ -418,7 +418,7 @@ STATEMENTS: dict[str, tuple[Callable[[], Any], type[Exception], tuple[str, ...]]
         ("mean(logistic_loss) <= 1 is a constraint", "not compared with 2", "between"),
     ),
     "a square": (lambda: MEAN**2, TypeError, ("mean(logistic_loss)", "a power", "fp.value(fn)")),
-    "a fraction": (lambda: 1 / MEAN, TypeError, ("mean(logistic_loss)", "below a fraction", "fp.value(fn)")),
+    "a fraction": (lambda: 1 / MEAN, TypeError, ("mean(logistic_loss)", "cannot be a divisor", "fp.value(fn)")),
     "h and a number": (lambda: 1 + fp.l1(1.0), TypeError, ("a regulariser is added to another one, not to 1",)),
     "two columns of one name": (
         lambda: fp.Table({1: [0.0], "1": [1.0]}),
@@ -446,7 +446,7 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], tuple[str, ...]]] = {
     "no parties": (lambda: fp.solve(PROBLEM, []), ValueError, ("a federation needs at least one party",)),
     "nobody": (lambda: fp.solve(PROBLEM, {}), ValueError, ("a federation needs at least one party",)),
     "no rows": (lambda: fp.solve(PROBLEM, [ROWS, ROWS[:0]]), ValueError, ("'party 2' holds no rows", "leave it out")),
-    "one table": (lambda: fp.solve(PROBLEM, ROWS), ValueError, ("parties= (a count or names) or by=",)),
+    "one table": (lambda: fp.solve(PROBLEM, ROWS), ValueError, ("parties= (a number or names) or by=",)),
     "a number": (lambda: fp.solve(PROBLEM, 3), TypeError, ("a table is a fp.Table", "not int")),
     "a method's class": (lambda: fp.solve(PROBLEM, BANKS, fp.ProxAL), TypeError, ("such as fp.ProxAL()",)),
     "a method's name": (lambda: fp.solve(PROBLEM, BANKS, "ProxAL"), TypeError, ("an algorithm is wanted", "'ProxAL'")),

@@ -4,6 +4,7 @@ Two suites hold it to more: tests/test_deploy.py and tests/test_flare.py to the 
 tests/pacts.py), tests/test_exact_methods.py to what only exact methods give.
 """
 
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -57,29 +58,31 @@ class Stated:
 LOSS = fp.logistic_loss(fp.linear())
 ONES, ZEROS = (fp.mean(LOSS, where=fp.col("y") == label) for label in (1, 0))
 PARTIES = fp.split_rows(classes(0, (12, 30, 12)))
-ACTIVE_LAST = fp.split_columns(columns.TABLE, {"shop": [0, 1], "bank": [2], "network": [3, 4]}, active=["bank"])
+COLUMNS = fp.split_columns(columns.TABLE, {"shop": [0, 1], "bank": [2], "network": [3, 4]}, active=["bank"])
 SETS = fp.Personal([fp.l1_ball(0.2), fp.sets.l2_ball(0.3), fp.l1_ball(0.4)], pull=[0.1, 0.2, 0.3])
 CONCAT = fp.split_model(bottom=lambda width: fp.mlp([width, 2]), combine="concat", top=fp.linear())
 LIMITS = {
-    "party": (ONES <= 0.6).named("of each"),
-    "pooled": (ZEROS.pooled() <= 0.6).named("over all rows"),
-    "server": (fp.value(fp.squared_norm) <= 0.5).at_server().named("of the server"),
+    "party": (ONES <= 0.69).named("of each"),
+    "pooled": (ZEROS.pooled() <= 0.68).named("over all rows"),
+    "server": (fp.value(fp.squared_norm) <= 0.3).at_server().named("of the server"),
 }
 
 
-def over_rows(*scopes: str) -> Stated:
+def over_rows(*scopes: str, parties: fp.Parties = PARTIES) -> Stated:
     limits = [LIMITS[scope] for scope in scopes]
-    return Stated(fp.minimize(fp.mean(LOSS), limits, fp.l2(0.01)), PARTIES, "rows")
+    return Stated(fp.minimize(fp.mean(LOSS), limits, fp.l2(0.01)), parties, "rows")
 
 
 def over_columns(*scopes: str, loss: Any = columns.LOSS) -> Stated:
     """Over columns every mean is over all rows."""
     gap = (fp.equal_opportunity_gap(loss, group="sex") <= 0.02).named("over all rows")
-    return Stated(fp.minimize(fp.mean(loss), [gap for _ in scopes], fp.l2(0.01)), ACTIVE_LAST, "columns")
+    return Stated(fp.minimize(fp.mean(loss), [gap for _ in scopes], fp.l2(0.01)), COLUMNS, "columns")
 
 
-OVER_ALL = over_rows("party", "pooled", "server")
-POOLED = over_rows("pooled", "server")
+ALIKE = fp.split_rows(classes(0, (12, 12, 12)))  # in one bucket, which compiles faster
+TOO_TIGHT = Stated(
+    fp.minimize(fp.mean(LOSS), [(ONES <= 0.2).named("ones"), (ZEROS <= 0.2).named("zeros")]), ALIKE, "rows"
+)
 FREE, FREE_COLUMNS, FAIR = over_rows(), over_columns(), over_columns("pooled")
 NEURAL = over_columns("pooled", loss=fp.logistic_loss(CONCAT, labels=(-1, 1)))
 PERSONAL = Stated(fp.minimize(fp.mean(LOSS), personal=SETS), PARTIES, "personal")
@@ -119,14 +122,13 @@ def some(stated: Stated, method: fp.Algorithm, **options: Any) -> Run:
 
 LOCAL: Any = {"step": 0.1, "local_steps": 3}
 RUNS: dict[str, Run] = {
-    "InteriorPoint": exact(OVER_ALL, fp.InteriorPoint()),
-    "InteriorPoint, undisclosed": exact(POOLED, fp.InteriorPoint(), disclose=False),
-    "ProxAL Newton": exact(OVER_ALL, fp.ProxAL(fp.Newton())),
-    "ProxAL LBFGS": some(POOLED, fp.ProxAL(fp.LBFGS()), disclose=False),
-    "ProxAL ADMM": some(POOLED, fp.ProxAL(fp.ADMM())),
-    "ProxAL as printed": some(OVER_ALL, fp.ProxAL.as_printed(rho=3.0)),
-    "CentralProxAL": exact(over_rows("party"), fp.CentralProxAL()),
-    "SSCA": some(POOLED, fp.SSCA(batch=5, measure=3)),
+    "InteriorPoint": exact(over_rows("party", "pooled", "server"), fp.InteriorPoint()),
+    "ProxAL Newton": exact(over_rows("party", "server", parties=ALIKE), fp.ProxAL(fp.Newton())),
+    "ProxAL LBFGS": some(over_rows("pooled", parties=ALIKE), fp.ProxAL(fp.LBFGS()), disclose=False),
+    "ProxAL ADMM": some(over_rows("party", parties=ALIKE), fp.ProxAL(fp.ADMM())),
+    "ProxAL as printed": some(over_rows("pooled", parties=ALIKE), fp.ProxAL.as_printed(rho=3.0)),
+    "CentralProxAL, infeasible": exact(TOO_TIGHT, fp.CentralProxAL()),
+    "SSCA": some(over_rows("pooled"), fp.SSCA(batch=5, measure=3)),
     "SSCA, some parties": some(FREE, fp.SSCA(batch=5, participation=0.67, measure=None)),
     "SSCA columns": some(NEURAL, fp.SSCA(batch=10, measure=3, wire="float32")),
     "FedSGD": some(FREE, fp.FedSGD(batch=5, step=0.1, momentum=0.5, participation=0.67)),
@@ -148,7 +150,13 @@ RUNS: dict[str, Run] = {
     "PCFedAvg as printed": some(PERSONAL, fp.PCFedAvg.as_printed(0.05, 3, fp.Growth(1.0, 0.25)), disclose=False),
     "PersonalProjected": exact(PERSONAL, fp.PersonalProjected()),
 }
-every_run = pytest.mark.parametrize("name", RUNS)
+
+
+@pytest.fixture(scope="module", params=RUNS)
+def name(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Of a run. Its tests come one after the other, and then its programs go: each holds many mappings of memory."""
+    yield request.param
+    jax.clear_caches()
 
 
 def exported(*kinds: type) -> list[type]:
@@ -165,7 +173,7 @@ DECLARED = {(kind, split) for kind in METHODS for split in kind.supports}
 def test_every_method_is_here_in_every_setting() -> None:
     assert {(type(run.method), run.stated.split) for run in RUNS.values()} == DECLARED
     solvers = {type(run.method.inner) for run in RUNS.values() if isinstance(run.method, fp.ProxAL)}
-    assert solvers == set(exported(fp.Inner))
+    assert solvers >= set(exported(fp.Inner))
 
 
 def test_every_method_is_deployed_in_every_setting(tmp_path: pathlib.Path) -> None:
@@ -227,7 +235,6 @@ def assert_uninterrupted(name: str, folder: pathlib.Path, other: fp.Result) -> N
         assert all(np.array_equal(one[array], two[array]) for array in one.files)
 
 
-@every_run
 def test_resumed_is_uninterrupted(name: str, tmp_path: pathlib.Path) -> None:
     run, (_, uninterrupted) = RUNS[name], whole(name)
     rounds, history = uninterrupted.rounds, uninterrupted.history
@@ -237,11 +244,11 @@ def test_resumed_is_uninterrupted(name: str, tmp_path: pathlib.Path) -> None:
         cuts |= {int(cut) for cut in (*ends[-1:], *ends[-1:] + 1) if cut < rounds}
     for cut in sorted(cuts):
         part = run.solve(save=tmp_path, resume=True, max_rounds=cut)
-        assert (part.status, part.rounds) == ("max_rounds", cut)
+        ended = "converged" if part.certificate.holds(part.tolerance) else "max_rounds"
+        assert (part.status, part.rounds) == (ended, cut)
     assert_uninterrupted(name, tmp_path, run.solve(save=tmp_path, resume=True))
 
 
-@every_run
 def test_ctrl_c_leaves_a_run_that_goes_on(name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, _ = RUNS[name], whole(name)
     monkeypatch.setattr("fedpact.run.loop.Run.rounds_per_call", lambda run: 3)
@@ -256,7 +263,6 @@ def test_ctrl_c_leaves_a_run_that_goes_on(name: str, tmp_path: pathlib.Path, mon
     assert_uninterrupted(name, tmp_path, run.solve(save=tmp_path, resume=True))
 
 
-@every_run
 @pytest.mark.parametrize("driver", ["fused", "stepwise"])
 def test_drivers_agree(name: str, driver: Any) -> None:
     found = RUNS[name].solve(driver=driver)
@@ -304,17 +310,14 @@ def on_host(name: str) -> tuple[list[tuple[Ask, int, int]], fp.Result]:
     return engine.network.passed, result
 
 
-@every_run
 def test_an_engine_on_the_host_agrees(name: str) -> None:
     assert_alike(name, on_host(name)[1])
 
 
-@every_run
 def test_a_mesh_agrees(name: str) -> None:
     assert_alike(name, RUNS[name].solve(engine=fp.Mesh()))
 
 
-@every_run
 def test_verify_measures_the_same_certificate(name: str) -> None:
     folder, result = whole(name)
     stated = RUNS[name].stated
@@ -325,15 +328,13 @@ def test_verify_measures_the_same_certificate(name: str) -> None:
     assert check.claimed == {number: getattr(check.certificate, number) for number in check.claimed}
 
 
-def test_some_runs_end_certified_and_some_do_not() -> None:
-    ends = {whole(name)[1].status for name in RUNS}
-    assert {"converged", "max_rounds"} <= ends
+def test_runs_end_in_several_ways() -> None:
+    assert {whole(name)[1].status for name in RUNS} == {"converged", "max_rounds", "infeasible"}
 
 
 # what is recorded
 
 
-@every_run
 def test_history_has_one_line_per_round(name: str) -> None:
     _, result = whole(name)
     history = result.history
@@ -350,7 +351,6 @@ def phases_of(method: Method) -> list[Phase]:
     return list(itertools.chain.from_iterable(p if isinstance(p, tuple) else (p,) for p in method.round))
 
 
-@every_run
 def test_bytes_are_those_that_pass_and_those_of_the_plan(name: str) -> None:
     """Of every exchange; and of rounds, in which optional phases count where they took place."""
     bound, method = RUNS[name].bound()
@@ -380,9 +380,9 @@ def test_optional_phases_are_counted_where_they_took_place(name: str) -> None:
     assert always < len(phases)
     measured = history["round"] % 3 == 1
     np.testing.assert_array_equal(history["exchanges"], always + measured)
-    for cost in ("bytes_up", "bytes_down"):
-        (plain,), (more,) = set(history[cost][~measured]), set(history[cost][measured])
-        assert more > plain
+    sent = history["bytes_up"] + history["bytes_down"]
+    (plain,), (more,) = set(sent[~measured]), set(sent[measured])
+    assert more > plain
 
 
 # capabilities
@@ -426,19 +426,16 @@ def test_scopes_of_constraints_are_those_declared(kind: type[fp.Algorithm], scop
         if over in kind.keeps:
             assert isinstance(EXAMPLES[kind].bind(setting), Method)
             continue
-        with pytest.raises(
-            ValueError, match=rf"\b{kind.__name__} keeps .*{LIMITS[over].name!r}|{LIMITS[over].name!r}.*"
-        ):
+        with pytest.raises(ValueError, match=repr(LIMITS[over].name)) as refused:
             fp.solve(limited.problem, limited.parties, EXAMPLES[kind])
+        assert re.search(rf"\b{kind.__name__} keeps ", str(refused.value))
 
 
-@every_run
 def test_rows_behind_a_mean_are_the_batch(name: str) -> None:
     method = RUNS[name].method
     assert method.rows_per_mean == getattr(method, "batch", None)
 
 
-@every_run
 def test_params_are_keyed_by_party_where_they_are_the_partys(name: str) -> None:
     """Models of their own where the method declares it; over columns, blocks of one model."""
     run, (_, result) = RUNS[name], whole(name)
@@ -518,22 +515,25 @@ def test_options_are_checked(kind: type, option: str) -> None:
             dataclasses.replace(given, **{option: wrong})
 
 
-def other_values(kinds: Sequence[Any], value: Any) -> list[Any]:
-    """Other values that an option may have, the likely ones first."""
+def changed(given: fp.Algorithm, option: str, setting: Setting) -> Method:
+    """The method with another value of this option."""
+    value, kinds = getattr(given, option), types_of(type(given), option)
     objects = {
         fp.Inner: fp.LBFGS(3),
         Tolerances: fp.InverseSquare(),
         fp.Clock: fp.Clock(latency=2.0),
         fp.EncryptedResiduals: fp.EncryptedResiduals(),
     }
-    found = [*words_in(kinds), *(objects[k] for k in kinds if k in objects)]
+    found = [*words_in(kinds), *(objects[kind] for kind in kinds if kind in objects)]
     if bool in kinds:
         found.append(not value)
-    if float in kinds:
-        found += [0.25, 1.5] if not isinstance(value, float) else [0.5 * value, 0.25]
-    if int in kinds:
-        found.append((value or 3) + 1)
-    return [x for x in found if x != value]
+    if int in kinds or float in kinds:
+        found += [4] if float not in kinds else [0.25, 1.5, 2e9]
+    for other in found:
+        if other != value:
+            with contextlib.suppress(ValueError):  # out of this option's range
+                return dataclasses.replace(given, **{option: other}).bind(setting)
+    raise AssertionError(f"no other value of {option} is known here")
 
 
 @pytest.mark.parametrize(
@@ -543,13 +543,12 @@ def other_values(kinds: Sequence[Any], value: Any) -> list[Any]:
 def test_methods_are_equal_where_their_options_are(kind: type[fp.Algorithm], option: str) -> None:
     """Equal ones find their compiled programs and saved runs again, and no others'."""
     given = EXAMPLES[kind]
-    split: Split = "personal" if "personal" in kind.supports else next(iter(sorted(kind.supports)))
+    split: Split = "personal" if "personal" in kind.supports else min(kind.supports)
     one, same = (dataclasses.replace(given).bind(setting_of(split, time)) for time in (1, 2))
     assert one is not same
     assert one == same
     assert hash(one) == hash(same)
     assert digest(one) == digest(same)
-    value = other_values(types_of(kind, option), getattr(given, option))[0]
-    changed = dataclasses.replace(given, **{option: value}).bind(setting_of(split))
-    assert one != changed
-    assert digest(one) != digest(changed)
+    other = changed(given, option, setting_of(split))
+    assert one != other
+    assert digest(one) != digest(other)

@@ -630,7 +630,11 @@ def test_lcqp_trials_and_seeds():
 
 @pytest.mark.parametrize(
     ("sizes", "trial", "told"),
-    [((0, 1, 1), None, "d must be"), ((5, 5, 1), None, r"\(n \+ 1\) m <= d"), ((5, 1, 1), 10, "trials are 0 to 9")],
+    [
+        ((0, 1, 1), None, "d must be"),
+        ((5, 5, 1), None, r"\(n \+ 1\) m must be at most d"),
+        ((5, 1, 1), 10, "trials are 0 to 9"),
+    ],
 )
 def test_lcqp_refuses_what_has_no_meaning(sizes: tuple[int, int, int], trial: int | None, told: str):
     with pytest.raises(ValueError, match=told):

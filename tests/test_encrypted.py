@@ -58,18 +58,10 @@ def test_bytes_and_exchanges_are_counted() -> None:
     assert back < found.history["bytes_up"][0] < 1.1 * back
 
 
-def test_a_saved_run_goes_on_with_its_keys(tmp_path: pathlib.Path) -> None:
-    folder, whole = sealed()
-    assert fp.verify(folder, fair(), PARTIES).ok
-    given: dict[str, Any] = {"tolerance": 1e-5, "privacy": SEALED, "save": tmp_path}
-    cut = fp.solve(fair(), PARTIES, fp.FairVFL(), max_rounds=4, **given)
-    assert (cut.status, cut.rounds) == ("max_rounds", 4)
-    resumed = fp.solve(fair(), PARTIES, fp.FairVFL(), resume=True, **given)
-    assert resumed.converged
-    assert resumed.history["round"].tolist() == list(range(1, resumed.rounds + 1))
-    np.testing.assert_allclose(resumed.history["objective"][:6], whole.history["objective"][:6], atol=1e-6)
+def test_an_encrypted_run_does_not_go_on_unencrypted() -> None:
+    folder, _ = sealed()
     with pytest.raises(ValueError, match="another method or options"):
-        fp.solve(fair(), PARTIES, fp.FairVFL(), tolerance=1e-5, save=tmp_path, resume=True)
+        fp.solve(fair(), PARTIES, fp.FairVFL(), tolerance=1e-5, save=folder, resume=True)
 
 
 def test_neural_bottoms() -> None:

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedpact as fp
-from fedpact.federation.blocks import bind_columns
 from fedpact.problem.split import EMBEDDED
 from fedpact.settings import bind
 from fedpact.settings.base import Bound
@@ -164,7 +163,7 @@ def test_over_columns_gaps_are_over_all_rows(name: str, measured: str):
     parties = fp.split_columns(table, {"bank": [0, 1], "shop": [2]}, active=["bank"])
     loss = fp.logistic_loss(SPLIT)
     of, more = (loss, {}) if measured == "losses" else (SPLIT, {"temperature": 0.5})
-    bound = bind_columns(fp.minimize(fp.mean(loss), [GAPS[name](of, **more) <= 0.25]), parties)
+    bound = bind(fp.minimize(fp.mean(loss), [GAPS[name](of, **more) <= 0.25]), parties)
     scores = np.random.default_rng(2).normal(size=40)
     rows = {**bound.server_data.functions.rows, EMBEDDED: jnp.asarray(scores)}
     pooled = dataclasses.replace(bound.server_data.functions, rows=rows)(bound.start).pooled

@@ -93,7 +93,7 @@ class Scaled(eqx.Module):
     bend: Callable[[jax.Array], jax.Array]
 
     def __call__(self, row: jax.Array) -> jax.Array:
-        return self.factor * self.nonsmooth(self.layer(row[self.order]))
+        return self.factor * self.bend(self.layer(row[self.order]))
 
 
 def scaled(key: jax.Array) -> Scaled:
@@ -165,8 +165,8 @@ def test_models_and_losses_made_alike_are_one_key(one: Any, same: Any, other: An
         (lambda: fp.mlp([3, 0]), ValueError, "positive whole numbers"),
         (lambda: fp.mlp([3, 1], "relu"), TypeError, r"activation='relu'\): a function"),
         (lambda: fp.mlp([3, 1], inputs=None), TypeError, "inputs=None"),
-        (lambda: fp.model(3, len), TypeError, r"init=3\): a function"),
-        (lambda: fp.model(len, "x"), TypeError, r"apply='x'\): a function"),
+        (lambda: fp.model(3, len), TypeError, r"init=3\): .* must be a function"),
+        (lambda: fp.model(len, "x"), TypeError, r"apply='x'\): .* must be a function"),
         (lambda: fp.equinox_model(network(KEY)), TypeError, "a function of a key that makes a module, not a MLP"),
         (lambda: fp.equinox_model("MLP"), TypeError, "a function of a key"),
         (

@@ -469,27 +469,13 @@ def test_the_penalised_optimum_is_that_of_the_stated_function() -> None:
     np.testing.assert_allclose(found, w.value, rtol=0, atol=1e-5)
 
 
-# results, runs on disk
+# results
 
 
 @every_method
-def test_results_and_runs(name: str, tmp_path: pathlib.Path) -> None:
-    parties, problem, method = federation(4), stated(4), METHODS[name]
-    whole = fp.solve(problem, parties, method, max_rounds=20, save=tmp_path / "whole", tolerance=1e-3)
-    fp.solve(problem, parties, method, max_rounds=7, save=tmp_path / "cut", tolerance=1e-3)
-    cut = fp.solve(problem, parties, method, max_rounds=20, save=tmp_path / "cut", resume=True, tolerance=1e-3)
-    assert jax.tree.all(jax.tree.map(np.array_equal, whole.params, cut.params))
-    assert all(np.array_equal(whole.history[c], cut.history[c]) for c in whole.history)
-    assert np.isfinite(whole.history["stationarity"]).all()
-    again = fp.verify(tmp_path / "whole", problem, parties)
-    assert again.certificate.personal == whole.certificate.personal
-    assert (again.certificate.objective, again.stationarity) == (whole.objective, whole.certificate.stationarity)
-    assert again.ok == whole.converged
-    for driver in ("fused", "stepwise") if name in ("PCFedAvg", "PersonalProjected") else ():
-        other = fp.solve(problem, parties, method, max_rounds=20, tolerance=1e-3, driver=driver)
-        assert jax.tree.all(
-            jax.tree.map(lambda a, b: np.allclose(a, b, rtol=0, atol=1e-12), whole.params, other.params)
-        )
+def test_results_predict_and_are_reported(name: str, tmp_path: pathlib.Path) -> None:
+    parties = federation(4)
+    whole = fp.solve(stated(4), parties, METHODS[name], max_rounds=20, tolerance=1e-3)
     rows = {"x": np.ones((2, D))}
     if name in OWN:
         assert list(whole.params) == list(parties.names)
@@ -623,15 +609,6 @@ def test_bad_personal_problems_are_told() -> None:
 def test_bad_methods_for_personal_problems_are_told() -> None:
     parties = federation(3)
     plain = fp.minimize(fp.mean(fp.squared_loss(fp.linear())))
-    for method in (fp.InteriorPoint(), fp.ProxAL(), fp.SSCA(batch=5), fp.FedSGD(batch=5, step=0.1), fp.CentralProxAL()):
-        with pytest.raises(
-            ValueError,
-            match=r"is for parties who hold .*; with personal sets use fp\.PersonalProjected\(\) or fp\.PCFedAvg",
-        ):
-            fp.solve(stated(3), parties, method)
-    for method in (fp.PersonalProjected(), METHODS["PCFedAvg"]):
-        with pytest.raises(ValueError, match=r"personal=fp\.Personal"):
-            fp.solve(plain, parties, method)
     for name in ("FedAvg", "FedProx", "SCAFFOLD"):
         with pytest.raises(ValueError, match=f"{name}.penalty=.* the problem has none"):
             fp.solve(plain, parties, METHODS[name])
@@ -644,18 +621,14 @@ def test_bad_methods_for_personal_problems_are_told() -> None:
     [
         (lambda: fp.PCFedAvg(step=0.0, local_steps=1, penalty=1.0), "step size"),
         (lambda: fp.PCFedAvg(step=0.1, local_steps=0, penalty=1.0), "at least one step"),
-        (lambda: fp.PCFedAvg(step=0.1, local_steps=1, penalty=-1.0), "penalty is a positive number"),
         (lambda: fp.PCFedAvg(step=0.1, local_steps=1, penalty=30.0), "step · penalty is 3"),
         (lambda: fp.PCFedAvg(step=0.1, local_steps=1, penalty=1.0, participation=0.0), "over 0 and up to 1"),
         (lambda: fp.PCFedAvg(step=0.1, local_steps=1, penalty=1.0, batch=0), "at least one row"),
         (lambda: fp.FedAvg(step=0.1, penalty=30.0), "step · penalty is 3"),
-        (lambda: fp.FedProx(mu=-1.0), "proximal term"),
         (lambda: fp.SCAFFOLD(server_step=0.0), "server's step size"),
         (lambda: fp.PersonalProjected(curvature=0.0), "over 0"),
         (lambda: fp.PersonalProjected(relax=1.5), "up to 1"),
-        (lambda: fp.Growth(1.0, -1.0), "power >= 0"),
         (lambda: fp.Growth(0.0, 1.0), "scale > 0"),
-        (lambda: fp.Growth(1.0, 1.0, -1.0), "offset >= 0"),
     ],
 )
 def test_bad_options_are_told(make: Callable[[], Any], words: str) -> None:

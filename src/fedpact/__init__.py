@@ -31,13 +31,13 @@ from fedpact.federation.rows import Parties, split_rows
 from fedpact.federation.table import Table
 from fedpact.privacy.residuals import EncryptedResiduals
 from fedpact.problem.columns import col
-from fedpact.problem.expressions import Constraint, Expression, largest, mean, value
+from fedpact.problem.expressions import Constraint, Expression
 from fedpact.problem.fairness import demographic_parity_gap, equal_opportunity_gap, equalized_odds_gap
+from fedpact.problem.functions import largest, mean, value
 from fedpact.problem.losses import logistic_loss, loss, positive_rate, smoothed_hinge_loss, softmax_loss, squared_loss
 from fedpact.problem.models import Model, equinox_model, linear, mlp, model, squared_norm
 from fedpact.problem.personal import Personal
 from fedpact.problem.regularizers import box, group, l1, l2
-from fedpact.problem.sets import l1_ball
 from fedpact.problem.split import chain, split_model
 from fedpact.problem.statement import Problem, minimize
 from fedpact.protocol.algorithm import Algorithm
@@ -47,6 +47,7 @@ from fedpact.run.result import Result
 from fedpact.run.selection import Explanation, explain
 from fedpact.run.solve import solve
 from fedpact.run.verify import Verification, verify
+from fedpact.sets import l1_ball
 
 __all__ = [
     "ADMM",

@@ -13,7 +13,7 @@ from fedpact.run.pact import Pact
 PARTS = {
     "begin": "once, before the first round",
     "round": "in a round",
-    "end": "once, for what parties keep of the answer",
+    "end": "when convergence is checked, and at the end",
     "certificate": "when convergence is checked, and at the end",
 }
 TITLES = ("when", "what a party does", "asked", "bytes down", "the party gets", "bytes up", "the party sends")

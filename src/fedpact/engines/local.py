@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedpact.protocol.engine import HostNetwork
 from fedpact.protocol.messages import Reply, combine, merge
 from fedpact.protocol.phases import Ask, Functions, Gradients, GradientStep, PartyStates, Role, values_and_gradients
 from fedpact.settings.base import Bound
@@ -29,7 +30,7 @@ class Buckets(eqx.Module):
             asked = [has_role(stack, ask.among) for stack in self.stacks]
             if not any(asked):
                 raise ValueError(f"there is no {ask.among} party to ask")
-            if isinstance(ask.step, GradientStep):
+            if isinstance(ask.step, GradientStep) and all(asked):
                 context, w = ask.message
                 replies.append(Reply(sum=self.gradients(ask.step.functions, states, context, w)))
                 continue
@@ -52,7 +53,7 @@ class Buckets(eqx.Module):
         return jnp.argsort(asked, stable=True)
 
 
-class LocalNetwork(Buckets):
+class LocalNetwork(Buckets, HostNetwork):
     """All parties on one device."""
 
     @classmethod
@@ -66,15 +67,6 @@ class LocalNetwork(Buckets):
     def gradients(self, functions: Functions, states: PartyStates, context: Any, w: jax.Array) -> Gradients:
         return summed_gradients(functions, self.stacks, states, context, w)
 
-    def collect(self, states: PartyStates) -> Any:
-        return jax.tree.map(np.asarray, states)
-
-    def place(self, states: Any) -> PartyStates:
-        return states
-
-    def agree(self, number: int) -> int:
-        return number
-
 
 class Local:
     """The default engine of `fp.solve`: all parties in this process, vectorised."""
@@ -85,7 +77,7 @@ class Local:
 
 def has_role(stack: Any, role: Role | None) -> bool:
     """Whether the parties of a bucket are of this role."""
-    return role is None or stack.active == (role == "active")
+    return role is None or getattr(stack, "active", None) == (role == "active")
 
 
 def run_step(

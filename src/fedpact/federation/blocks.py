@@ -14,7 +14,8 @@ import numpy as np
 
 from fedpact.federation.columns import INPUTS, ColumnParties
 from fedpact.federation.rows import title
-from fedpact.problem.expressions import Expression, value
+from fedpact.problem.expressions import Expression
+from fedpact.problem.functions import value
 from fedpact.problem.models import Model, squared_norm
 from fedpact.problem.oracle import Oracle, Shape
 from fedpact.problem.regularizers import Regularizer

@@ -18,11 +18,7 @@ import numbers
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal, NoReturn
 
-import jax
-
-from fedpact.problem.atoms import Atom, Mean, RowFunction, Scope, Value, check_hash
-from fedpact.problem.columns import Mask
-from fedpact.problem.losses import Loss
+from fedpact.problem.atoms import Atom, Scope, Value, check_hash
 
 MOST_PARTS = 64  # smooth inequalities that one constraint may expand to: each abs in a sum doubles them
 
@@ -233,7 +229,7 @@ class Expression:
     __rmul__ = __mul__
 
     def __abs__(self) -> "Expression":
-        return Expression((Term(1.0, Abs(_without_scope(self)), self.scope),))
+        return Expression((Term(1.0, Abs(without_scope(self)), self.scope),))
 
     def __le__(self, bound: "Expression | float") -> "Constraint":
         return self._compare(bound, -math.inf, 0.0)
@@ -258,7 +254,7 @@ class Expression:
         return Constraint(self, lower + shift, upper + shift)
 
     def __bool__(self) -> bool:
-        raise TypeError(f"{self} has no truth value; it is a number only once a model and rows are given")
+        raise TypeError(f"{self} has no truth value; it has a value only at parameters and rows")
 
     def __str__(self) -> str:
         parts = [f"{'' if t.coefficient == 1 else f'{t.coefficient:g} * '}{t.atom}" for t in self.terms]
@@ -359,62 +355,6 @@ class Constraint:
     __repr__ = __str__
 
 
-def mean(function: RowFunction, where: Mask | None = None) -> Expression:
-    """The mean of a row-wise function over rows, (1/|S|) Σ_{r in S} function(params, row r).
-
-    - `function`: a loss such as `fp.logistic_loss(model)`, or a hashable function `(params, rows) -> (rows,)` in JAX.
-    - `where`: a mask of the rows S (default None: all rows).
-
-    Returns an `Expression`, evaluated at each party unless `.pooled()` or `.at_server()`. Raises TypeError where `function` is
-    not a function or `where` is not a mask.
-
-        recall_loss = fp.mean(fp.logistic_loss(fp.linear()), where=fp.col("y") == 1)
-    """
-    if not callable(function):
-        raise TypeError(f"fp.mean takes a row-wise function such as fp.logistic_loss(model), not {function!r}")
-    check_hash(function)
-    if where is not None and not isinstance(where, Mask):
-        raise TypeError(f'where= takes a mask such as fp.col("y") == 1, not {where!r}')
-    return Expression((Term(1.0, Mean(function, where)),))
-
-
-def value(function: Callable[[Any, Any], jax.Array]) -> Expression:
-    """The number that a function of parameters and rows returns.
-
-    - `function`: a hashable function `(params, rows) -> scalar` in JAX; rows map column names to arrays with one entry per row.
-
-    Returns an `Expression`. It may be `.pooled()` only where the function does not read `rows`; means over all rows are written
-    with `fp.mean`. Raises TypeError where `function` is not a function, or is a loss, which returns one number per row.
-
-        size = fp.value(fp.squared_norm) <= 4.0
-    """
-    if not callable(function):
-        raise TypeError(f"fp.value takes a function (params, rows) -> number, not {function!r}")
-    if isinstance(function, Loss):
-        raise TypeError(f"{function.name} gives one number per row; take its mean: fp.mean(loss)")
-    check_hash(function)
-    return Expression((Term(1.0, Value(function)),))
-
-
-def largest(*expressions: Expression) -> Expression:
-    """The largest of several expressions; `fp.largest(a, b) <= 0.1` bounds each of them.
-
-    - `expressions`: at least one, all of the same scope.
-
-    Returns an `Expression` that may be bounded from above and not minimised. Raises ValueError where there is no expression or
-    scopes differ.
-    """
-    if not expressions:
-        raise ValueError("fp.largest takes at least one expression, such as fp.largest(abs(a), abs(b))")
-    parts = tuple(as_expression(expression) for expression in expressions)
-    scopes: set[Scope] = {part.scope for part in parts}
-    if len(scopes) > 1:
-        raise ValueError(
-            f"fp.largest mixes the scopes {', '.join(sorted(scopes))}; call .pooled() or .at_server() on the result"
-        )
-    return Expression((Term(1.0, Largest(tuple(_without_scope(part) for part in parts)), scopes.pop()),))
-
-
 def as_expression(thing: Expression | Constraint | Callable[[Any, Any], Any]) -> Expression:
     """An expression unchanged, and a plain function of (params, rows) as `fp.value` of it."""
     if isinstance(thing, Expression):
@@ -422,7 +362,8 @@ def as_expression(thing: Expression | Constraint | Callable[[Any, Any], Any]) ->
     if isinstance(thing, Constraint):
         raise TypeError(f"expected an expression such as fp.mean(loss), not the constraint {thing}")
     if callable(thing):
-        return value(thing)
+        check_hash(thing)
+        return Expression((Term(1.0, Value(thing)),))
     raise TypeError(f"expected an expression such as fp.mean(loss), not {thing!r}")
 
 
@@ -434,7 +375,7 @@ def bound_in_words(lower: float, upper: float) -> str:
     return f"{kind} {lower if kind == '>=' else upper:g}"
 
 
-def _without_scope(expression: Expression) -> Expression:
+def without_scope(expression: Expression) -> Expression:
     terms = tuple(dataclasses.replace(term, scope="party") for term in expression.terms)
     return Expression(terms, expression.constant)
 

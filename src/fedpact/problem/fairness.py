@@ -21,7 +21,8 @@ from typing import Any
 
 from fedpact.problem.atoms import RowFunction
 from fedpact.problem.columns import Mask, col
-from fedpact.problem.expressions import Expression, largest, mean
+from fedpact.problem.expressions import Expression
+from fedpact.problem.functions import largest, mean
 from fedpact.problem.losses import Loss, positive_rate
 from fedpact.problem.models import Model
 

@@ -1,6 +1,7 @@
 """What a method is: options that are checked where they are made, and what runs once they are bound to a setting."""
 
 import abc
+import dataclasses
 import enum
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
@@ -62,6 +63,12 @@ class Answer(eqx.Module):
     server_multipliers: jax.Array
     pooled_multipliers: jax.Array
     infeasible_radius: jax.Array  # no feasible point lies this near (convex constraints); 0 where nothing is known
+
+    @classmethod
+    def without_multipliers(cls, w: jax.Array, *more: Any) -> Self:
+        """Of a method that keeps no constraints; `more`: fields that a subclass adds."""
+        none = jnp.zeros(0)
+        return cls(w, none, none, jnp.zeros(()), *more)
 
 
 class Info(eqx.Module):
@@ -138,9 +145,12 @@ class Method(eqx.Module, Generic[Server]):
         """The point to be certified and handed out."""
 
     def aim(self, server: Server, goal: Goal) -> Server:
-        """Go on towards another goal: a stricter one where the certificate did not confirm the method's own measure."""
-        del goal
-        return server
+        """Go on towards another goal: a stricter one where the certificate did not confirm the method's own measure (default:
+        the new goal in the state's field `goal`, where it has one)."""
+        if not hasattr(server, "goal"):
+            return server
+        changes: Any = {"goal": goal, "status": Status.running.as_array()}
+        return dataclasses.replace(server, **changes)  # pyright: ignore[reportArgumentType, reportCallIssue]
 
     # at a party
 
@@ -239,6 +249,13 @@ HOLDERS: dict[Split, str] = {
     "personal": "a model for every party: fp.minimize(..., personal=fp.Personal(sets, pull))",
 }
 
+CONSTRAINED: dict[Split, str] = {
+    "rows": "solve with fp.InteriorPoint() or fp.ProxAL()",
+    "columns": "solve with fp.FairVFL(), or fp.SSCA(batch=100)",
+    "personal": "state it as one of the parties' own sets",
+}
+SCOPES: dict[Scope, str] = {"party": "at each party", "pooled": "over all rows", "server": "on the server's own rows"}
+
 
 def _check_declared(algorithm: Algorithm, setting: Setting) -> None:
     name = type(algorithm).__name__
@@ -246,13 +263,10 @@ def _check_declared(algorithm: Algorithm, setting: Setting) -> None:
         taken = " or ".join(HOLDERS[split] for split in HOLDERS if split in algorithm.supports)
         raise ValueError(f"{name} is for {taken}; {INSTEAD[setting.split]}")
     for constraint, scope in setting.constraints:
-        if not algorithm.keeps:
-            raise ValueError(
-                f"{name} keeps no constraints, but the problem has {constraint!r}; solve with fp.SSCA, fp.InteriorPoint or "
-                "fp.ProxAL, or leave the constraints out"
-            )
         if scope not in algorithm.keeps:
+            kept = " and ".join(SCOPES[kept] for kept in SCOPES if kept in algorithm.keeps)
+            keeps = f"keeps constraints {kept} only" if kept else "keeps no constraints"
             raise ValueError(
-                f"constraint {constraint!r} holds at each party, but {name} keeps constraints over all rows: state it with "
-                ".pooled(), or solve with fp.InteriorPoint() or fp.ProxAL()"
+                f"{name} {keeps}, but {constraint!r} holds {SCOPES[scope]}; {CONSTRAINED[setting.split]}, state the constraint "
+                "over other rows (.pooled(), .at_server()), or leave it out"
             )

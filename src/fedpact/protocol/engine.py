@@ -31,15 +31,14 @@ class BoundProblem(Protocol):
 class RunNetwork(Network, Protocol):
     """The parties of one run.
 
-    - `traced`: whether `exchange` may stand in a compiled program. Where not, it is called on the host with arrays, and only
-      what the server computes in between is compiled.
+    - `traced`: whether `exchange` may stand in a compiled program; the network is then a pytree. Where not, it is called on the
+      host with arrays, and only what the server computes in between is compiled.
     """
 
     traced: ClassVar[bool]
 
     def collect(self, states: PartyStates) -> Any:
-        """The parties' states as they are saved: numpy arrays stacked by bucket, or what names them where they stay with their
-        parties."""
+        """The parties' states as they are saved: numpy arrays, stacked as the parties are."""
         ...
 
     def place(self, states: Any) -> PartyStates:
@@ -60,7 +59,7 @@ class Engine(Protocol):
 
 
 class HostNetwork:
-    """Defaults for networks that are called on the host: states are arrays of this process, and it alone decides."""
+    """Defaults for networks of one process: they are called on the host, states are arrays here, and there is one clock."""
 
     traced: ClassVar[bool] = False
 

@@ -11,3 +11,9 @@ def check(owner: str, name: str, value: Any, rule: Callable[[Any], bool], words:
     kind = numbers.Integral if whole else numbers.Real
     if isinstance(value, bool) or not isinstance(value, kind) or not math.isfinite(value) or not rule(value):
         raise ValueError(f"{owner}({name}={value!r}): {words}")
+
+
+def check_flag(owner: str, name: str, value: Any) -> None:
+    """Raise TypeError unless `value` is True or False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{owner}({name}={value!r}): True or False")

@@ -132,6 +132,8 @@ def play(
             return carry, states, cost
 
         only_if = group[0].only_if
+        if any(phase.only_if != only_if for phase in group):
+            raise ValueError("phases at the same time take place together: give all of them the same only_if")
         if only_if is None:
             carry, states, cost = exchanged(carry, states)
         else:

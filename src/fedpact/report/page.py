@@ -25,6 +25,7 @@ STATUSES = {
     "stopped": ("edge", "Stopped early"),
     "infeasible": ("bad", "Infeasible"),
     "diverged": ("bad", "Diverged"),
+    "stalled": ("edge", "No further progress"),
 }
 
 

@@ -25,8 +25,8 @@ from fedpact.algorithms.fair_vfl.method import FairVFL
 from fedpact.federation.columns import ColumnParties
 from fedpact.federation.table import Table
 from fedpact.postprocess import calibrated_equal_opportunity, equal_opportunity
-from fedpact.problem.expressions import mean
 from fedpact.problem.fairness import equal_opportunity_gap
+from fedpact.problem.functions import mean
 from fedpact.problem.losses import logistic_loss
 from fedpact.problem.models import linear, mlp
 from fedpact.problem.regularizers import l2

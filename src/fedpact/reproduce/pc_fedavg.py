@@ -27,11 +27,10 @@ from fedpact.algorithms.personal.pc_fedavg import PCFedAvg
 from fedpact.algorithms.personal.projected import PersonalProjected
 from fedpact.federation.rows import Parties, split_rows
 from fedpact.federation.table import Table
-from fedpact.problem.expressions import mean
+from fedpact.problem.functions import mean
 from fedpact.problem.losses import softmax_loss
 from fedpact.problem.models import linear
 from fedpact.problem.personal import Personal
-from fedpact.problem.sets import l1_ball
 from fedpact.problem.statement import Problem, minimize
 from fedpact.protocol.algorithm import Algorithm
 from fedpact.reproduce.curves import Quantity, write_page
@@ -39,6 +38,7 @@ from fedpact.reproduce.table import Rows
 from fedpact.run.progress import ProgressLine
 from fedpact.run.result import Result
 from fedpact.run.solve import solve
+from fedpact.sets import l1_ball
 
 PARTIES, STEPS, PART = 4, 20, 0.1
 MARKS = (1, 2, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100)

@@ -17,7 +17,7 @@ from fedpact.algorithms.prox_al.newton import Newton
 from fedpact.federation.rows import Parties, split_rows
 from fedpact.federation.table import Table
 from fedpact.problem.columns import col
-from fedpact.problem.expressions import mean, value
+from fedpact.problem.functions import mean, value
 from fedpact.problem.losses import logistic_loss
 from fedpact.problem.models import linear
 from fedpact.problem.statement import Problem, minimize

@@ -23,7 +23,7 @@ from fedpact.algorithms.parts.schedules import Decay
 from fedpact.algorithms.ssca.method import SSCA
 from fedpact.federation.columns import ColumnParties, split_columns
 from fedpact.federation.rows import Parties, split_rows
-from fedpact.problem.expressions import mean, value
+from fedpact.problem.functions import mean, value
 from fedpact.problem.losses import softmax_loss
 from fedpact.problem.models import mlp, squared_norm
 from fedpact.problem.regularizers import l2

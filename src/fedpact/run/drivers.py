@@ -60,7 +60,7 @@ class Lines(eqx.Module):
 
 
 @partial(jax.jit, static_argnums=0)
-def _played(phases: Phases, network: Any, own: ServerData, carry: Any, states: Any) -> tuple[Any, Any]:
+def _played(phases: Phases, network: RunNetwork, own: ServerData, carry: Any, states: Any) -> tuple[Any, Any]:
     carry, states, _ = play(phases, own, network, carry, states)
     return _typed((carry, states))
 
@@ -99,7 +99,9 @@ def begin(method: Method, network: RunNetwork, own: ServerData, w: Any, goal: Go
 # rounds
 
 
-def traced_round(method: Method, network: Any, own: ServerData, server: Any, states: Any) -> tuple[Any, Any, Line]:
+def traced_round(
+    method: Method, network: RunNetwork, own: ServerData, server: Any, states: Any
+) -> tuple[Any, Any, Line]:
     """A round, and its line in the history."""
     carry, states, cost = play(method.round, own, network, server, states)
     server, info = method.finish(own, carry)
@@ -118,7 +120,7 @@ def _running(method: Method, server: Any) -> jax.Array:
 
 @partial(jax.jit, static_argnums=0)
 def chunk(
-    method: Method, network: Any, own: ServerData, server: Any, states: Any, limit: jax.Array
+    method: Method, network: RunNetwork, own: ServerData, server: Any, states: Any, limit: jax.Array
 ) -> tuple[Any, Any, Any, Lines]:
     """At most `limit` (<= CHUNK) rounds: server, states, how many were done, and their lines (CHUNK of them)."""
     once_more = jax.jit(partial(traced_round, method))  # traced once for both uses
@@ -138,7 +140,7 @@ def chunk(
 
 @partial(jax.jit, static_argnums=0)
 def fused(
-    method: Method, network: Any, own: ServerData, server: Any, states: Any, limit: jax.Array
+    method: Method, network: RunNetwork, own: ServerData, server: Any, states: Any, limit: jax.Array
 ) -> tuple[Any, Any, Any, Traffic]:
     """All rounds in one program, without history: for sweeps, where it can be vectorised over starts."""
 

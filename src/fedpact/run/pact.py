@@ -112,7 +112,7 @@ class Pact:
         """Whether parties disclose constraints and multipliers in each round: by option, else where there are few."""
         if self.columns:
             return False
-        constraints = sum(constraint.scope == "party" for constraint in self.problem.constraints)
+        constraints = sum(len(c.inequalities()) for c in self.problem.constraints if c.scope == "party")
         disclose = self.options.get("disclose")
         return len(self.parties) * max(1, constraints) <= DISCLOSED if disclose is None else bool(disclose)
 

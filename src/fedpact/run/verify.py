@@ -100,6 +100,8 @@ def verify(
         raise ValueError(
             f"the run was over {', '.join(words['parties'])}; these parties are {', '.join(parties.names)}"
         )
+    if "w" not in arrays:
+        raise ValueError(f"{folder}: answer.npz holds no parameters")
     guessed = problem.model is None and params is None
     start = params if problem.model is None else None
     try:

@@ -8,7 +8,7 @@ An answer is the parties' models. With Ḡ = (1/m) Σ_i [∇f_i(x̄) − σ_i(x_
     feasibility      the largest distance ‖x_j − Π_j(x_j)‖
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
@@ -18,9 +18,6 @@ import numpy as np
 
 from fedpact.certificate import Certificate, PersonalReport
 from fedpact.problem.oracle import Oracle
-from fedpact.problem.personal import Own
-from fedpact.problem.sets import everywhere
-from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Answer, Method
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.phases import Phase, Phases, ServerData
@@ -126,18 +123,6 @@ class PersonalBound(RowTables):
         Phase(send_mean, gradient_at_mean, total_at_mean),
         Phase(send_gradient, own_residual, residuals_of_all),
     )
-
-    @classmethod
-    def own_sets(cls, problem: Problem, names: Sequence[str], params: Any) -> list[Own] | None:
-        return problem.personal and problem.personal.by_party(names, params)
-
-    @classmethod
-    def own_set(cls, problem: Problem, name: str, names: Sequence[str], params: Any) -> Own | None:
-        return problem.personal and problem.personal.of_party(name, names, params)
-
-    @classmethod
-    def any_set(cls, problem: Problem, params: Any) -> Own | None:
-        return problem.personal and problem.personal.like(everywhere(), params)
 
     @staticmethod
     def keep(method: Method, own: Oracle, state: Any, answer: Any) -> OwnModel:

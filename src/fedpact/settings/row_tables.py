@@ -18,6 +18,7 @@ from fedpact.federation.table import Table, as_table
 from fedpact.federation.table_checks import Holder, check_columns, check_labels, columns_read, mean_weights, selected
 from fedpact.problem.oracle import Compiled, Oracle, Shape, compile_problem
 from fedpact.problem.personal import Own, kinds, together
+from fedpact.problem.sets import Everywhere
 from fedpact.problem.split import SplitModel
 from fedpact.problem.statement import Problem
 from fedpact.protocol.phases import ServerData
@@ -33,24 +34,6 @@ class RowTables(Bound):
     ridge: float | None = eqx.field(static=True, default=0.0)
 
     split: ClassVar[Literal["rows", "personal"]]
-
-    @classmethod
-    def own_sets(cls, problem: Problem, names: Sequence[str], params: Any) -> list[Own] | None:
-        """What each party keeps to itself beside its rows (default: nothing)."""
-        del problem, names, params
-        return None
-
-    @classmethod
-    def own_set(cls, problem: Problem, name: str, names: Sequence[str], params: Any) -> Own | None:
-        """The same for one party; nobody else's set is looked at."""
-        del problem, name, names, params
-        return None
-
-    @classmethod
-    def any_set(cls, problem: Problem, params: Any) -> Own | None:
-        """In place of sets that are not known here."""
-        del problem, params
-        return None
 
     @property
     def setting(self) -> Setting:
@@ -94,7 +77,8 @@ class RowTables(Bound):
         if disclose is None:
             disclose = len(parties) * max(1, len(compiled.party.constraints)) <= DISCLOSED
         order = buckets([h.table.rows for h in holders], exact=whole_table_function is not None)
-        own_sets = cls.own_sets(problem, parties.names, params)
+        personal = problem.personal
+        own_sets = personal and personal.by_party(parties.names, params)
         order = kinds(order, own_sets) if own_sets else order
         w: Any = compiled.party.shape.ravel(params)
         check_row_wise(compiled.party, parties, order, columns, w)
@@ -142,10 +126,13 @@ class RowTables(Bound):
         totals = tuple(np.sum([each.counts for each in agreement.descriptions], axis=0).astype(int).tolist())
         weights = mean_weights(compiled, [holder], totals)
         stack = stacked(compiled.party, [table], weights, columns, (index,), agreement.disclose)
-        own_set = cls.own_set(agreement.problem, name, agreement.names, params)
+        personal = agreement.problem.personal
+        own_set = personal and personal.of_party(name, agreement.names, params)
         stack = _with_sets(stack, own_set and [own_set])
         w: Any = Shape.of(params).ravel(params)
         (stack,) = guarded((stack,), [[holder.title]], w)
+        # methods that replace a party's program know it from the setting
+        bound = dataclasses.replace(bound, compiled=dataclasses.replace(bound.compiled, party=stack.program))
         return bound, jax.device_put(jax.tree.map(lambda leaf: leaf[0], stack))
 
     @classmethod
@@ -175,13 +162,15 @@ class RowTables(Bound):
         everyone = tuple(range(len(names)))
         tables, weights = [descriptions[0].zeros(rows)] * len(names), [np.zeros((means, rows))] * len(names)
         stack = stacked(compiled.party, tables, weights, columns, everyone, agreement.disclose)
-        any_set = cls.any_set(problem, params)
+        any_set = problem.personal and problem.personal.like(Everywhere(), params)
         stack = _with_sets(stack, any_set and [any_set] * len(names))
+        w: Any = compiled.party.shape.ravel(params)
         if isinstance(server, Description):
             at_server = _zero_server(compiled, server)
         else:
             at_server = server_oracle(problem, compiled.server, server, params, columns, holder)
-        w: Any = compiled.party.shape.ravel(params)
+            at_server = guarded_server(at_server, w)
+            compiled = dataclasses.replace(compiled, server=at_server.program)
         own = ServerData(at_server, problem.regularizer.flat(params), len(names))
         sizes = tuple(each.rows for each in descriptions)
         bound = cls(

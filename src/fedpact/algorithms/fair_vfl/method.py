@@ -370,9 +370,6 @@ class FairVFLMethod(Method[ServerState]):
     def block(self, own: Block, state: PartyState, answer: ColumnAnswer) -> jax.Array:
         return state.moved(answer.moves.active if own.active else answer.moves.passive).w
 
-    def aim(self, server: ServerState, goal: Goal) -> ServerState:
-        return dataclasses.replace(server, goal=goal, status=Status.running.as_array())
-
 
 def _round_state(carry: ServerState | RoundState) -> RoundState:
     """Of the first reply in a round, begun from the server's state."""

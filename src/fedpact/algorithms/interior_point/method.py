@@ -11,10 +11,10 @@ W_i = diag(1/(s_i/μ_i + δ)), or 1/δ for an equality:
 
     symbol   here                 meaning
     s, μ     Barrier.s, .mu       slacks and multipliers, which stay with their holder
-    κ        Server.kappa         what every product s μ is driven to
+    κ        ServerState.kappa    what every product s μ is driven to
     δ        barrier.py           1e-7 max(1, ‖∇c‖²): bounds W, which would else drown the curvature of f in rounding
-    ρ        Server.rho           the weight of c + s in the merit function
-    θ        Step.closing         the part of c + s that a step closes: 1, less in a small ball
+    ρ        ServerState.rho      the weight of c + s in the merit function
+    θ        Step.residual_share  the part of c + s that a step closes: 1, less in a small ball
 
 One exchange per round: w moves by the whole step, and each party keeps its own s and μ positive. What is tried is judged by
 
@@ -331,9 +331,6 @@ class InteriorPointMethod(OnePhase[ServerState]):
     def answer(self, own: ServerData, carry: ServerState) -> Answer:
         del own
         return Answer(carry.point, carry.point_mu, carry.point_nu, carry.empty_radius)
-
-    def aim(self, server: ServerState, goal: Goal) -> ServerState:
-        return dataclasses.replace(server, goal=goal, status=Status.running.as_array())
 
 
 def _with_pooled(

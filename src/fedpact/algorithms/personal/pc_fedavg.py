@@ -42,11 +42,12 @@ from fedpact.algorithms.averaging.local_steps import (
     reply_of,
 )
 from fedpact.algorithms.parts.batches import answering, takes_part
-from fedpact.algorithms.parts.schedules import Schedule
+from fedpact.algorithms.parts.schedules import Schedule, check_penalty
 from fedpact.federation.setting import Setting
 from fedpact.problem.oracle import Oracle
 from fedpact.protocol.algorithm import Algorithm, Answer, Begin, FirstParameters, Info, OnePhase, Split, Status
 from fedpact.protocol.messages import Reply
+from fedpact.protocol.options import check_flag
 from fedpact.protocol.phases import ServerData
 
 LARGEST = 1e12  # parameters from which on a run has diverged
@@ -139,6 +140,8 @@ class PCFedAvg(Algorithm):
 
     def __check_init__(self) -> None:
         check_local(self)
+        check_penalty("PCFedAvg", self.step, self.penalty)
+        check_flag("PCFedAvg", "corrected", self.corrected)
 
     @property
     def rows_per_mean(self) -> int | None:
@@ -220,4 +223,4 @@ class PCFedAvgMethod(OnePhase[PersonalServerState]):
     def answer(self, own: ServerData, carry: PersonalServerState) -> PersonalAnswer:
         del own
         diverged = carry.status == int(Status.diverged)
-        return PersonalAnswer(carry.w, jnp.zeros(0), jnp.zeros(0), jnp.asarray(0.0), carry.last_update, diverged)
+        return PersonalAnswer.without_multipliers(carry.w, carry.last_update, diverged)

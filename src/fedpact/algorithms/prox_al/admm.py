@@ -28,7 +28,7 @@ from fedpact.algorithms.parts.descent import choose, minimise, newton_target, po
 from fedpact.algorithms.prox_al.inner import Inner, Progress
 from fedpact.algorithms.prox_al.merit import Merit, ServerMerit
 from fedpact.problem.oracle import Values
-from fedpact.protocol.options import check
+from fedpact.protocol.options import check, check_flag
 
 DENSE_UP_TO = 400  # parameters: a party factors its Hessian up to here and runs conjugate gradients above
 REACHABLE = 1e-12  # accuracy of a local solve that float64 can give; q^t falls below it
@@ -132,6 +132,8 @@ class ADMM(Inner):
         check("ADMM", "q", self.q, lambda x: 0 < x < 1, "q must lie between 0 and 1; ε_t = q^t")
         words = "memory must be a whole number >= 0; 0 switches acceleration off"
         check("ADMM", "memory", self.memory, lambda x: x >= 0, words, whole=True)
+        for name in ("balance", "warm", "measured", "dense"):
+            check_flag("ADMM", name, getattr(self, name))
 
     @classmethod
     def as_printed(cls, rho: float = 0.01, q: float = 0.5) -> "ADMM":

@@ -11,13 +11,12 @@ solves the very problem that they have, each one's constraints included, as the 
 
 from typing import ClassVar, Literal
 
-from fedpact.algorithms.prox_al.method import ProxAL, ProxALMethod
+from fedpact.algorithms.prox_al.method import ProxAL, ProxALMethod, check_outer
 from fedpact.algorithms.prox_al.newton import Newton
 from fedpact.algorithms.prox_al.tolerances import Geometric, InverseSquare, Tolerances
 from fedpact.federation.setting import Setting
 from fedpact.problem.atoms import Scope
 from fedpact.protocol.algorithm import Algorithm
-from fedpact.protocol.options import check
 
 
 class CentralProxAL(Algorithm):
@@ -35,8 +34,7 @@ class CentralProxAL(Algorithm):
     keeps: ClassVar[frozenset[Scope]] = ProxAL.keeps
 
     def __check_init__(self) -> None:
-        check("CentralProxAL", "beta", self.beta, lambda x: x > 0, "beta must be > 0; it is the penalty β")
-        _ = self._outer  # checks the other options
+        check_outer(self, self.beta, self.growth, self.prox_growth, self.tolerances, self.stop)
 
     @classmethod
     def as_printed(cls, beta: float = 300.0, s: float = 0.001) -> "CentralProxAL":

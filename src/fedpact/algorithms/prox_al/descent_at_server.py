@@ -16,6 +16,12 @@ from fedpact.problem.oracle import Values
 from fedpact.problem.regularizers import FlatRegularizer
 
 
+class ExpectedMultipliers(eqx.Module):
+    """To the parties with the trial point: they weigh the curvature of pooled constraints."""
+
+    pooled_multipliers: jax.Array
+
+
 class Search(eqx.Module):
     """The walk, what the solver remembers of it, and the pooled multipliers expected at the trial."""
 
@@ -55,15 +61,15 @@ class DescentAtServer(Inner):
     def join(self, w: jax.Array) -> None:
         del w
 
-    def propose(self, state: Search, own: ServerMerit, tau: jax.Array) -> tuple[Search, jax.Array, jax.Array]:
+    def propose(self, state: Search, own: ServerMerit, tau: jax.Array) -> tuple[Search, jax.Array, ExpectedMultipliers]:
         del own, tau
-        return state, state.walk.trial, state.nu
+        return state, state.walk.trial, ExpectedMultipliers(state.nu)
 
     def answer(
-        self, merit: Merit, state: None, point: jax.Array, message: jax.Array, fresh: jax.Array
+        self, merit: Merit, state: None, point: jax.Array, message: ExpectedMultipliers, fresh: jax.Array
     ) -> tuple[None, Values, Evaluation]:
         del state, fresh
-        values, evaluation = merit.evaluate(point, message, self.uses_hessian)
+        values, evaluation = merit.evaluate(point, message.pooled_multipliers, self.uses_hessian)
         return None, values, evaluation
 
     def learn(

@@ -47,7 +47,7 @@ from fedpact.federation.setting import Setting
 from fedpact.problem.atoms import Scope
 from fedpact.problem.oracle import Oracle, SlackOracle
 from fedpact.problem.regularizers import FlatRegularizer
-from fedpact.protocol.algorithm import Algorithm, Answer, Begin, Disclosed, FirstParameters, Goal, Method, Status
+from fedpact.protocol.algorithm import Algorithm, Answer, Begin, Disclosed, FirstParameters, Method, Status
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.options import check
 from fedpact.protocol.phases import Phase, Phases, ServerData
@@ -90,25 +90,14 @@ class ProxAL(Algorithm):
     keeps: ClassVar[frozenset[Scope]] = frozenset({"party", "pooled", "server"})
 
     def __check_init__(self) -> None:
-        beta, growth = self.beta, self.growth
-        check("ProxAL", "beta", beta, lambda x: x > 0, "beta must be > 0; it is the penalty β of Algorithm 1")
-        check("ProxAL", "growth", growth, lambda x: x >= 1, "growth must be >= 1; β is multiplied by it")
-        check("ProxAL", "most_beta", self.most_beta, lambda x: x >= beta, "most_beta must be at least beta")
-        if self.prox_growth is not None:
-            words = "prox_growth must be >= 1; γ is multiplied by it"
-            check("ProxAL", "prox_growth", self.prox_growth, lambda x: x >= 1, words)
-        if not isinstance(self.tolerances, Tolerances):
-            raise TypeError(
-                f"ProxAL(tolerances={self.tolerances!r}): a schedule of τ_k, Geometric() or InverseSquare()"
-            )
+        check_outer(self, self.beta, self.growth, self.prox_growth, self.tolerances, self.stop)
+        check("ProxAL", "most_beta", self.most_beta, lambda x: x >= self.beta, "most_beta must be at least beta")
         if self.inner is not None and not isinstance(self.inner, Inner):
             raise TypeError(f"ProxAL(inner={self.inner!r}): an inner solver is Newton(), LBFGS() or ADMM()")
         if self.coupling not in (None, "direct", "slack"):
             raise ValueError(f"ProxAL(coupling={self.coupling!r}): 'direct' or 'slack', or None for the solver's own")
         if self.inner is not None and self.inner.needs_slacks and self.coupling == "direct":
             raise ValueError(f"{type(self.inner).__name__} cannot couple parties directly; use coupling='slack'")
-        if self.stop not in ("measured", "printed"):
-            raise ValueError(f"ProxAL(stop={self.stop!r}): 'measured' or 'printed'")
 
     @classmethod
     def as_printed(cls, beta: float = 300.0, s: float = 0.001, rho: float = 0.01, q: float = 0.5) -> "ProxAL":
@@ -131,6 +120,21 @@ class ProxAL(Algorithm):
         slacks = setting.parties * setting.pooled if slack else 0
         inner = inner.sized(setting.size + slacks)
         return ProxALMethod(self, inner, self.prox_growth or inner.prox_growth, slack)
+
+
+def check_outer(
+    options: Algorithm, beta: float, growth: float, prox_growth: float | None, tolerances: Tolerances, stop: str
+) -> None:
+    """The options of the outer iteration."""
+    owner = type(options).__name__
+    check(owner, "beta", beta, lambda x: x > 0, "beta must be > 0; it is the penalty β of Algorithm 1")
+    check(owner, "growth", growth, lambda x: x >= 1, "growth must be >= 1; β is multiplied by it")
+    if prox_growth is not None:
+        check(owner, "prox_growth", prox_growth, lambda x: x >= 1, "prox_growth must be >= 1; γ is multiplied by it")
+    if not isinstance(tolerances, Tolerances):
+        raise TypeError(f"{owner}(tolerances={tolerances!r}): a schedule of τ_k, Geometric() or InverseSquare()")
+    if stop not in ("measured", "printed"):
+        raise ValueError(f"{owner}(stop={stop!r}): 'measured' or 'printed'")
 
 
 class ProxALMethod(Method[ServerState]):
@@ -325,9 +329,6 @@ class ProxALMethod(Method[ServerState]):
         inactive = (room > server.goal.feasibility) & (nu < INACTIVE * room)
         nu = jnp.where(~own.functions.pooled_equality & inactive, 0.0, nu)
         return Answer(w, mu, nu, server.radius)
-
-    def aim(self, server: ServerState, goal: Goal) -> ServerState:
-        return dataclasses.replace(server, goal=goal, status=Status.running.as_array())
 
     # small pieces
 
