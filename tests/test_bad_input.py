@@ -449,8 +449,8 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], tuple[str, ...]]] = {
     "one table": (lambda: fp.solve(PROBLEM, ROWS), ValueError, ("parties= (a number or names) or by=",)),
     "a number": (lambda: fp.solve(PROBLEM, 3), TypeError, ("a table is a fp.Table", "not int")),
     "a method's class": (lambda: fp.solve(PROBLEM, BANKS, fp.ProxAL), TypeError, ("such as fp.ProxAL()",)),
-    "a method's name": (lambda: fp.solve(PROBLEM, BANKS, "ProxAL"), TypeError, ("an algorithm is wanted", "'ProxAL'")),
-    "an inner solver": (lambda: fp.solve(PROBLEM, BANKS, fp.ADMM()), TypeError, ("an algorithm is wanted",)),
+    "a method's name": (lambda: fp.solve(PROBLEM, BANKS, "ProxAL"), TypeError, ("expected an algorithm", "'ProxAL'")),
+    "an inner solver": (lambda: fp.solve(PROBLEM, BANKS, fp.ADMM()), TypeError, ("expected an algorithm",)),
     **{
         f"tolerance={value!r}": (
             lambda value=value: fp.solve(PROBLEM, BANKS, tolerance=value),

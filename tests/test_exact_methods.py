@@ -18,6 +18,8 @@ from problems import CASES
 import fedpact as fp
 from fedpact.run import drivers
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 METHODS: dict[str, fp.Algorithm] = {
     "Newton": fp.ProxAL(fp.Newton()),
     "LBFGS": fp.ProxAL(fp.LBFGS()),
@@ -58,7 +60,7 @@ def assert_same_certificate(one: fp.Certificate, other: fp.Certificate) -> None:
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
 
 
-# drivers
+# programs and drivers
 
 
 def test_programs_of_very_many_problems_are_not_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +90,8 @@ def test_a_run_that_changes_its_driver_counts_on(tmp_path: pathlib.Path) -> None
 
 
 RESUME = """
-import sys
+import sys, jax
+jax.config.update("jax_disable_most_optimizations", True)
 from problems import CASES
 import fedpact as fp
 result = CASES["local limit"].solve(fp.ProxAL(fp.Newton()), float(sys.argv[2]), save=sys.argv[1], resume=True)

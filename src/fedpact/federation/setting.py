@@ -9,23 +9,32 @@ from fedpact.problem.oracle import Program
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What a method is told about the problem before it begins; no values of any row."""
+    """What a method knows of the problem before it begins; no values of any row.
 
-    size: int  # parameters
+    - `size`: parameters in all. `parties`: how many.
+    - `split`: what parties hold: "rows", "columns", or "personal" (rows, and a set for a model of their own).
+    - `programs`: the compiled problem of a party, and of the server.
+    - `rows`: of each party, by name.
+    - `constraints`: names and scopes.
+    - `whole_table_function`: a function that reads tables whole, in words (None where there is none).
+    - `nonsmooth`: whether the regulariser h has kinks. `ridge`: a where h is a‖w‖², None where it is another one.
+    - `active`, `blocks`: over columns, for each party whether it is active, and its parameters.
+    - `combine`, `linear_bottoms`: over columns, how outputs of bottom models are combined, and whether all of these are linear.
+    """
+
+    size: int
     parties: int
-    split: Literal[
-        "rows", "columns", "personal"
-    ]  # what parties hold; "personal": rows, and a set for a model of their own
-    programs: tuple[Program, Program]  # of a party, of the server
-    rows: dict[str, int] = dataclasses.field(default_factory=dict)  # of each party
-    constraints: tuple[tuple[str, Scope], ...] = ()  # names and scopes
-    whole_table_function: str | None = None  # a function that reads tables whole, in words
-    nonsmooth: bool = False  # whether h has kinks
-    ridge: float | None = 0.0  # a where h is a‖w‖², None where it is another one
-    active: tuple[bool, ...] = ()  # of holders of columns, whether each is
-    blocks: tuple[int, ...] = ()  # of holders of columns, parameters of each
-    combine: Literal["sum", "concat"] = "sum"  # how a split model combines what bottom models give
-    linear_bottoms: bool = False  # whether every bottom model is linear in its parameters
+    split: Literal["rows", "columns", "personal"]
+    programs: tuple[Program, Program]
+    rows: dict[str, int] = dataclasses.field(default_factory=dict)
+    constraints: tuple[tuple[str, Scope], ...] = ()
+    whole_table_function: str | None = None
+    nonsmooth: bool = False
+    ridge: float | None = 0.0
+    active: tuple[bool, ...] = ()
+    blocks: tuple[int, ...] = ()
+    combine: Literal["sum", "concat"] = "sum"
+    linear_bottoms: bool = False
 
     @property
     def pooled(self) -> int:

@@ -36,14 +36,23 @@ class Status(enum.IntEnum):
 
 
 class Goal(eqx.Module):
-    """What a run aims at: both tolerances of Definition 1 (dimensionless, as the problem's numbers are)."""
+    """What a run aims at: both tolerances of Definition 1 of He, Peng and Sun (2024), in the units of the problem's numbers.
+
+    - `stationarity`: on the gradient of the Lagrangian, a scalar array.
+    - `feasibility`: on violations and complementarity, a scalar array.
+    """
 
     stationarity: jax.Array
     feasibility: jax.Array
 
 
 class Begin(eqx.Module):
-    """What a run begins with: the first parameters, the goal, and a random key (uint32 words of `jax.random.key_data`)."""
+    """What a run begins with.
+
+    - `w`: the first parameters, flat (d,).
+    - `goal`: the tolerances to reach.
+    - `key`: of everything random, uint32 (2,) as of `jax.random.key_data`.
+    """
 
     w: jax.Array
     goal: Goal
@@ -51,18 +60,26 @@ class Begin(eqx.Module):
 
 
 class FirstParameters(eqx.Module):
-    """What parties are sent before the first round, unless a method says otherwise."""
+    """What parties are sent before the first round, unless a method says otherwise.
+
+    - `parameters`: flat (d,).
+    """
 
     parameters: jax.Array
 
 
 class Answer(eqx.Module):
-    """What a method hands out, as the server knows it: the parameters, and the multipliers that the server holds."""
+    """What a method hands out, as the server knows it.
+
+    - `parameters`: flat (d,).
+    - `server_multipliers`, `pooled_multipliers`: of the server's own and of the pooled scalar constraints, >= 0 for inequalities.
+    - `infeasible_radius`: no feasible point lies this near, if constraints are convex (0 where nothing is known).
+    """
 
     parameters: jax.Array
     server_multipliers: jax.Array
     pooled_multipliers: jax.Array
-    infeasible_radius: jax.Array  # no feasible point lies this near (convex constraints); 0 where nothing is known
+    infeasible_radius: jax.Array
 
     @classmethod
     def without_multipliers(cls, w: jax.Array, *more: Any) -> Self:
@@ -72,7 +89,12 @@ class Answer(eqx.Module):
 
 
 class Info(eqx.Module):
-    """One line of the history. Methods add fields of their own by subclassing."""
+    """One line of the history, of scalar arrays. Methods add fields of their own by subclassing.
+
+    - `objective`: with the regulariser, at the point that was evaluated.
+    - `violation`: the largest violation of a constraint there.
+    - `stationarity`: the method's own measure of it.
+    """
 
     objective: jax.Array
     violation: jax.Array
@@ -86,7 +108,10 @@ class PersonalInfo(Info):
 
 
 class Disclosed(eqx.Module):
-    """What a party discloses for the report: its constraints and multipliers at the point just evaluated."""
+    """What a party discloses for the report, where it agreed to.
+
+    - `constraints`, `multipliers`: of its own scalar constraints at the point just evaluated.
+    """
 
     constraints: jax.Array
     multipliers: jax.Array
@@ -216,7 +241,11 @@ class Algorithm(eqx.Module):
     def bind(self, setting: Setting) -> Method[Any]:
         """The method for this setting; raises ValueError where the declarations or the options do not fit it."""
         _check_declared(self, setting)
-        return self.bound(setting)
+        method = self.bound(setting)
+        if method.personal_models != self.personal_models:
+            name = type(self).__name__
+            raise TypeError(f"{name} declares personal_models={self.personal_models}, and what it binds the opposite")
+        return method
 
     @abc.abstractmethod
     def bound(self, setting: Setting) -> Method[Any]:

@@ -23,7 +23,7 @@ class Reply(eqx.Module):
 
 
 def combine(replies: Reply) -> Reply:
-    """Combine replies that are stacked along a leading party axis; `per_party` stays stacked."""
+    """Combine replies that are stacked along a leading party axis: sums, maxima, and `per_party` as it is."""
     return Reply(
         sum=jax.tree.map(lambda x: x.sum(0), replies.sum),
         max=jax.tree.map(lambda x: x.max(0), replies.max),

@@ -38,6 +38,7 @@ class ServerData(eqx.Module):
 
     - `functions`: the problem's functions on the server's own rows (over columns: on labels and groups).
     - `regularizer`: h.
+    - `parties`: how many there are.
     - `active`: for each party, whether it is active; empty where rows are split.
     """
 
@@ -114,6 +115,9 @@ def play(
 ) -> tuple[Any, PartyStates, Traffic]:
     """Run phases one after the other.
 
+    - `phases`: in order; those of an inner tuple are asked at the same time.
+    - `own`: the server's own data. `network`: reaches the parties.
+    - `carry`: what the first `ask` reads. `states`: of all parties, None before the first exchange.
     - `optional_traffic`: whether phases with `only_if` are counted (default: yes).
 
     Returns the last `carry`, the parties' states and the traffic. In a traced program, a phase with `only_if` is a branch.

@@ -44,7 +44,10 @@ class Leak:
 
 @dataclasses.dataclass(frozen=True)
 class Audit(Mapping[str, Leak]):
-    """By passive party. `print(audit)` has the table."""
+    """What passive parties can infer: a mapping from their names to `fp.Leak`. `print(audit)` has the table.
+
+    - `leaks`: by party. `rounds`: how many were watched. `method`: in words.
+    """
 
     leaks: dict[str, Leak]
     rounds: int
@@ -102,11 +105,14 @@ def audit(
 ) -> Audit:
     """Replay a run from each passive party's view, and say how well labels and groups can be inferred from it.
 
+    - `problem`, `parties`: as in `fp.solve`; the parties hold columns, at least one of them is passive.
     - `algorithm`: fp.FairVFL or fp.FedBCD.
     - `rounds`: how many are watched (at least 1, default 100).
     - `privacy`: fp.EncryptedResiduals(), or None (default) for the plain protocol.
     - `group`: the column of groups (default: the only column besides the label that has two values; None where there is none).
     - `seed`: as in `fp.solve` (default 0).
+
+    Returns an `fp.Audit`. Raises ValueError where no party is passive, or the method sends no residuals.
     """
     check("audit", "rounds", rounds, lambda x: x >= 1, "a positive whole number", whole=True)
     if not isinstance(parties, ColumnParties):

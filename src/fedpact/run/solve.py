@@ -77,7 +77,7 @@ def solve(
     and the way out.
     """
     if algorithm is not None and not isinstance(algorithm, Algorithm):
-        raise TypeError(f"an algorithm is wanted, such as fp.ProxAL(), not {algorithm!r}")
+        raise TypeError(f"expected an algorithm such as fp.ProxAL(), not {algorithm!r}")
     tolerance, max_rounds = checked_limits(tolerance, max_rounds)
     for name, flag in (("progress", progress), ("disclose", disclose)):
         if flag is not None and not isinstance(flag, bool):
