@@ -735,7 +735,7 @@ def test_a_checkpoint_with_any_byte_of_its_directory_flipped(run: pathlib.Path):
             Folder(run).load_state(())
 
 
-@pytest.mark.parametrize("owner", [[], 3, {"format": 1}, {"format": 1, "rounds": "two"}])
+@pytest.mark.parametrize("owner", [[], 3, {"format": 2}, {"format": 2, "rounds": "two"}])
 def test_an_owner_that_is_none(run: pathlib.Path, owner: Any):
     with np.load(run / "state.npz") as saved:
         arrays = dict(saved)

@@ -753,3 +753,40 @@ def test_the_wire_table_tells_the_bytes_that_are_sent(quick: tuple[pathlib.Path,
     assert sum(e.reply.size for e in rounds) * 3 * result.rounds == result.bytes_up
     assert told.digest == Pact(pact).digest
     assert next(row[0] for row in told.rows()) == "once, before the first round"
+
+
+MASKED = """
+import jax.numpy as jnp
+import numpy as np
+import fedpact as fp
+
+def squared(w, rows):
+    return (w["a"] - jnp.log(rows["x"])) ** 2  # no finite value on the rows that the mask leaves out
+
+parties = ["north", "south"]
+problem = fp.minimize(
+    fp.mean(squared, where=fp.col("k") == 1).pooled() + fp.mean(squared, where=fp.col("k") == 1).at_server(),
+    regularizer=fp.l2(1e-2),
+)
+algorithm = fp.SSCA(batch=4, measure=None)
+options = {"start": {"a": 0.5}, "max_rounds": 3}
+
+def rows(seed):
+    rng = np.random.default_rng(seed)
+    k = np.arange(8) % 2
+    return fp.Table(x=np.where(k == 1, rng.uniform(1, 2, 8), 0.0), k=k)
+
+def load(party):
+    return rows(parties.index(party))
+
+server = rows(2)
+"""
+
+
+def test_rows_that_a_mask_leaves_out_do_not_spoil_a_deployed_run(tmp_path: pathlib.Path) -> None:
+    pact = tmp_path / "masked.py"
+    pact.write_text(MASKED)
+    local = Pact(pact).run(Pact(pact).tables())
+    deployed = serve(pact, Loopback.of(pact, tmp_path), tmp_path / "server")
+    assert np.isfinite(local.objective)
+    pacts.assert_same(deployed, local, {})

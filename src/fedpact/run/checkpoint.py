@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-FORMAT = 1
+FORMAT = 2  # 1 was that of version 0.1, whose states and digests differ
 
 
 def _number(thing: Any) -> bool:
@@ -139,7 +139,10 @@ class Folder:
             except (KeyError, ValueError, TypeError):
                 raise ValueError(f"{file} is not a fedpact checkpoint; choose another folder for save=") from None
             if version != FORMAT:
-                raise ValueError(f"{file} has format {version}; this fedpact reads format {FORMAT}")
+                raise ValueError(
+                    f"{file} has format {version}; this fedpact reads format {FORMAT}: go on with the version that wrote "
+                    "it, or begin again in another folder"
+                )
         return arrays
 
     def _write(self, name: str, content: bytes) -> None:
