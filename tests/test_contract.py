@@ -59,7 +59,7 @@ LOSS = fp.logistic_loss(fp.linear())
 ONES, ZEROS = (fp.mean(LOSS, where=fp.col("y") == label) for label in (1, 0))
 PARTIES = fp.split_rows(classes(0, (12, 30, 12)))
 COLUMNS = fp.split_columns(columns.TABLE, {"shop": [0, 1], "bank": [2], "network": [3, 4]}, active=["bank"])
-SETS = fp.Personal([fp.l1_ball(0.2), fp.sets.l2_ball(0.3), fp.l1_ball(0.4)], pull=[0.1, 0.2, 0.3])
+SETS = fp.Personal([fp.sets.l2_ball(radius) for radius in (0.1, 0.2, 0.3)], pull=[0.1, 0.2, 0.3])
 CONCAT = fp.split_model(bottom=lambda width: fp.mlp([width, 2]), combine="concat", top=fp.linear())
 LIMITS = {
     "party": (ONES <= 0.69).named("of each"),
@@ -128,8 +128,7 @@ RUNS: dict[str, Run] = {
     "ProxAL ADMM": some(over_rows("party", parties=ALIKE), fp.ProxAL(fp.ADMM())),
     "ProxAL as printed": some(over_rows("pooled", parties=ALIKE), fp.ProxAL.as_printed(rho=3.0)),
     "CentralProxAL, infeasible": exact(TOO_TIGHT, fp.CentralProxAL()),
-    "SSCA": some(over_rows("pooled"), fp.SSCA(batch=5, measure=3)),
-    "SSCA, some parties": some(FREE, fp.SSCA(batch=5, participation=0.67, measure=None)),
+    "SSCA": some(over_rows("pooled"), fp.SSCA(batch=5, participation=0.67, measure=3)),
     "SSCA columns": some(NEURAL, fp.SSCA(batch=10, measure=3, wire="float32")),
     "FedSGD": some(FREE, fp.FedSGD(batch=5, step=0.1, momentum=0.5, participation=0.67)),
     "FedSGD columns": some(FREE_COLUMNS, fp.FedSGD(batch=10, step=fp.Decay(0.2, 0.5), momentum=0.5)),
@@ -146,8 +145,7 @@ RUNS: dict[str, Run] = {
         some(FAIR, fp.FairVFL(), max_rounds=4, privacy=fp.EncryptedResiduals()), within=1e-6, noisy=True
     ),
     "FedBCD": some(FREE_COLUMNS, fp.FedBCD(local_steps=3, step=0.2)),
-    "PCFedAvg": some(PERSONAL, fp.PCFedAvg(0.05, 3, 5.0, batch=5, participation=0.67)),
-    "PCFedAvg as printed": some(PERSONAL, fp.PCFedAvg.as_printed(0.05, 3, fp.Growth(1.0, 0.25)), disclose=False),
+    "PCFedAvg": some(PERSONAL, fp.PCFedAvg(0.05, 3, fp.Growth(1.0, 0.25), batch=5, participation=0.67)),
     "PersonalProjected": exact(PERSONAL, fp.PersonalProjected()),
 }
 

@@ -97,7 +97,6 @@ class Site:
     # before the first round
 
     def _hello(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
-        del arrays
         for what, version in VERSIONS.items():
             theirs = (words.get("versions") or {}).get(what)
             if theirs != version:
@@ -122,7 +121,6 @@ class Site:
         return self._say(words, description=description.as_words())
 
     def _meet(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
-        del arrays
         named = words.get("run"), words.get("session")
         if self.run is not None and self.run.named == named:
             return self.run.met  # the message came twice
@@ -160,13 +158,11 @@ class Site:
         return self._say(words)
 
     def _keep(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
-        del arrays
         run = self._same(words)
         run.save(run.version(words), int(words["as"]), words["kept"].get(self.party))
         return self._say(words)
 
     def _end(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
-        del arrays
         run = self._same(words)
         run.hand_out(run.version(words))
         return self._say(words)

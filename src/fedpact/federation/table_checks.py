@@ -169,7 +169,6 @@ def _traced(
     atom: Atom, digest: str, shape: Shape, columns: tuple[Any, ...], others: tuple[str, ...]
 ) -> tuple[frozenset[str], Any]:
     """The columns that a function reads, and what it gives. `digest` tells it from itself before its constants changed."""
-    del digest
     seen: set[str] = set()
     rows = {name: jax.ShapeDtypeStruct(size, dtype) for name, size, dtype in columns}
     result = jax.eval_shape(lambda p, r: atom.function(p, _Recorder(r, seen, others)), shape.specs(), rows)

@@ -60,7 +60,6 @@ class Atom(abc.ABC):
 
         Only for atoms over rows. `weights` (rows,) may be the sum over several atoms of the same class and function.
         """
-        del params, rows, weights
         return None
 
     def share(self, scope: Scope, parties: int) -> float:
@@ -127,7 +126,6 @@ class Value(Atom):
     function: Callable[[Any, Any], jax.Array]
 
     def evaluate(self, call: Evaluator, weights: jax.Array | None) -> jax.Array:
-        del weights
         return call(self.function)
 
     @property

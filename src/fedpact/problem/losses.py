@@ -221,7 +221,6 @@ class _Rate:
     temperature: float
 
     def __call__(self, scores: jax.Array, labels: None) -> jax.Array:
-        del labels
         if scores.ndim != 1:
             raise ValueError(f"positive_rate: the scores have shape {scores.shape}; use a model with one score a row")
         return jax.nn.sigmoid(scores / self.temperature)

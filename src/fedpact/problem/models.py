@@ -56,7 +56,6 @@ class Model(abc.ABC):
 
         Returns a matrix (parameters, parameters), or None where scores are not linear or not one per row (default).
         """
-        del rows, weights
         return None
 
 
@@ -69,7 +68,6 @@ class Linear(Model):
     inputs: str = "x"
 
     def init(self, key: jax.Array, rows: Rows) -> dict[str, np.ndarray]:
-        del key
         outputs = () if self.outputs is None else (self.outputs,)
         params = {"w": np.zeros((_width(rows[self.inputs]), *outputs))}
         return params | ({"b": np.zeros(outputs)} if self.bias else {})
@@ -155,7 +153,6 @@ class EquinoxModel(Model):
     inputs: str = "x"
 
     def init(self, key: jax.Array, rows: Rows) -> Any:
-        del rows
         return eqx.filter(self.make(key), eqx.is_inexact_array)
 
     def module(self, params: Any) -> Any:
@@ -251,7 +248,6 @@ def squared_norm(params: Any, rows: Any = None) -> jax.Array:
 
     Returns a scalar.
     """
-    del rows
     return sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(params)), jnp.zeros(()))
 
 

@@ -46,7 +46,6 @@ class ConvexSet(eqx.Module):
 
     def fitted(self, shape: Shape) -> "ConvexSet":
         """The same set for parameters of this shape. Raises ValueError where it does not fit them."""
-        del shape
         return self
 
     def __and__(self, other: "ConvexSet | Both") -> "ConvexSet | Both":

@@ -149,7 +149,6 @@ class Method(eqx.Module, Generic[Server]):
 
     def invite(self, own: ServerData, begin: Begin) -> Any:
         """The message before the first round (default: `FirstParameters`)."""
-        del own
         return FirstParameters(begin.w)
 
     @abc.abstractmethod
@@ -158,7 +157,6 @@ class Method(eqx.Module, Generic[Server]):
 
     def finish(self, own: ServerData, carry: Any) -> tuple[Server, Info]:
         """The end of a round: the server's state and the line of the history (default: what the last `hear` returned)."""
-        del own
         return carry
 
     def status(self, server: Server) -> jax.Array:
@@ -181,23 +179,19 @@ class Method(eqx.Module, Generic[Server]):
 
     def join(self, own: Any, state: None, message: Any) -> tuple[Any, Reply]:
         """Before the first round (default: the party has no state)."""
-        del own, state, message
         return (), Reply()
 
     def multipliers(self, own: Oracle, state: Any, answer: Any) -> jax.Array:
         """The party's own multipliers at the answer (default: zero)."""
-        del state, answer
         return jnp.zeros(own.equality.size)
 
     def block(self, own: Any, state: Any, answer: Any) -> jax.Array:
         """The party's own parameters at the answer, where it has some: its block over columns, or its own model (default: the
         model that all parties share)."""
-        del own, state
         return answer.parameters
 
     def deployed(self, enough: Callable[[], bool]) -> Self:
         """The same method at a party on a machine of its own; `enough()` says that the other parties have replied."""
-        del enough
         return self
 
 
@@ -258,12 +252,10 @@ class Algorithm(eqx.Module):
 
     def title(self, setting: Setting) -> str:
         """The method in words: "ProxAL with Newton"."""
-        del setting
         return type(self).__name__
 
     def usual_rounds(self, setting: Setting) -> tuple[int, int] | None:
         """Rounds that like problems took, least median and worst, as `fedpact reproduce rounds` counts them."""
-        del setting
         return None
 
 

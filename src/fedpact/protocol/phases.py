@@ -72,6 +72,15 @@ class Phase:
     only_if: Callable[[Any], jax.Array] | None = None
 
 
+def send_carry(own: ServerData, carry: Any) -> Any:
+    """An `ask` whose message is the carry itself."""
+    return carry
+
+
+def send_nothing(own: ServerData, carry: Any) -> None:
+    """An `ask` without a message: the step says all."""
+
+
 Phases = Sequence[Phase | tuple[Phase, ...]]  # one after the other; those of an inner tuple are asked at the same time
 
 

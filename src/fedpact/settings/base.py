@@ -195,5 +195,4 @@ class Answered:
     method: Method
 
     def __call__(self, own: ServerData, carry: Any, reply: Reply) -> Answer:
-        del reply
         return self.method.answer(own, carry)

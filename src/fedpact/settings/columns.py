@@ -29,7 +29,7 @@ from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Answer, Method
 from fedpact.protocol.embedding import combined, contribution, own_share
 from fedpact.protocol.messages import Reply
-from fedpact.protocol.phases import Phase, Phases, ServerData
+from fedpact.protocol.phases import Phase, Phases, ServerData, send_nothing
 from fedpact.settings.base import Agreement, Bound, HandedOut
 
 
@@ -56,12 +56,7 @@ class Evaluated(eqx.Module):
     message: EmbeddingGradient
 
 
-def ask_embeddings(own: ServerData, answer: Answer) -> None:
-    del own, answer
-
-
 def embed_all_rows(own: Block, block: jax.Array, message: None) -> tuple[jax.Array, Reply]:
-    del message
     return block, contribution(own, own.embed(block))
 
 
@@ -80,7 +75,6 @@ def evaluate_with_labels(own: ServerData, answer: Answer, reply: Reply) -> Evalu
 
 
 def send_gradient(own: ServerData, at: Evaluated) -> EmbeddingGradient:
-    del own
     return at.message
 
 
@@ -109,7 +103,7 @@ class ColumnsBound(Bound):
     """A problem over columns: one stack of blocks for each bucket of parties of like width and role."""
 
     measurement: ClassVar[Phases] = (
-        Phase(ask_embeddings, embed_all_rows, evaluate_with_labels),
+        Phase(send_nothing, embed_all_rows, evaluate_with_labels),
         Phase(send_gradient, block_residual, measure_with_norms),
     )
     sends_row_outputs: ClassVar[bool] = True
@@ -153,7 +147,6 @@ class ColumnsBound(Bound):
     def hand_out(
         self, method: Method, answer: Answer, measured: Any, kept: Mapping[str, np.ndarray] | None
     ) -> HandedOut:
-        del method, measured
         w = np.asarray(answer.parameters)
         top = {TOP: self.shape.unravel(w)} if self.shape.size else {}
         if kept is None:
@@ -174,7 +167,6 @@ class ColumnsBound(Bound):
 
     @classmethod
     def bind(cls, problem: Problem, parties: Any, server: Any, *, start: Any, seed: int, disclose: bool | None) -> Self:
-        del disclose
         if server is not None:
             raise ValueError(
                 "server= is for parties who hold rows; over columns the active parties hold labels and groups"

@@ -20,7 +20,7 @@ from fedpact.certificate import Certificate, PersonalReport
 from fedpact.problem.oracle import Oracle
 from fedpact.protocol.algorithm import Answer, Method
 from fedpact.protocol.messages import Reply
-from fedpact.protocol.phases import Phase, Phases, ServerData
+from fedpact.protocol.phases import Phase, Phases, ServerData, send_carry, send_nothing
 from fedpact.settings.base import HandedOut
 from fedpact.settings.row_tables import RowTables
 
@@ -66,23 +66,12 @@ class MeasuredModels(eqx.Module):
     residuals: OwnResidual  # one entry for each party
 
 
-def ask_models(own: ServerData, answer: Answer) -> None:
-    del own, answer
-
-
 def send_model(own: Oracle, model: OwnModel, message: None) -> tuple[OwnModel, Reply]:
-    del own, message
     return model, Reply(sum=OwnParameters(model.point))
 
 
 def mean_of_models(own: ServerData, answer: Answer, reply: Reply) -> MeanParameters:
-    del answer
     return MeanParameters(reply.sum.parameters / own.parties)
-
-
-def send_mean(own: ServerData, mean: MeanParameters) -> MeanParameters:
-    del own
-    return mean
 
 
 def gradient_at_mean(own: Oracle, model: OwnModel, message: MeanParameters) -> tuple[OwnModel, Reply]:
@@ -98,11 +87,6 @@ def total_at_mean(own: ServerData, at: MeanParameters, reply: Reply) -> MeanMode
     return MeanModel(mean, reply.sum.gradient + 2 * h.ridge * mean, objective)
 
 
-def send_gradient(own: ServerData, at: MeanModel) -> MeanModel:
-    del own
-    return at
-
-
 def own_residual(own: Oracle, model: OwnModel, at: MeanModel) -> tuple[OwnModel, Reply]:
     x = model.point
     onward = own.own_set.project(x - at.gradient - own.own_set.pull * (x - at.mean))
@@ -110,7 +94,6 @@ def own_residual(own: Oracle, model: OwnModel, at: MeanModel) -> tuple[OwnModel,
 
 
 def residuals_of_all(own: ServerData, at: MeanModel, reply: Reply) -> MeasuredModels:
-    del own
     return MeasuredModels(at.mean, at.objective, reply.per_party)
 
 
@@ -119,9 +102,9 @@ class PersonalBound(RowTables):
 
     split: ClassVar[Literal["rows", "personal"]] = "personal"
     measurement: ClassVar[Phases] = (
-        Phase(ask_models, send_model, mean_of_models),
-        Phase(send_mean, gradient_at_mean, total_at_mean),
-        Phase(send_gradient, own_residual, residuals_of_all),
+        Phase(send_nothing, send_model, mean_of_models),
+        Phase(send_carry, gradient_at_mean, total_at_mean),
+        Phase(send_carry, own_residual, residuals_of_all),
     )
 
     @staticmethod
@@ -133,7 +116,6 @@ class PersonalBound(RowTables):
         return OwnModel(own.own_set.project(own.own_set.project(block)), block)
 
     def certify(self, measured: MeasuredModels, answer: Answer) -> Certificate:
-        del answer
         residuals, distances = (np.asarray(x) for x in jax.tree.leaves(measured.residuals))
         by_name = [dict(zip(self.names, map(float, x), strict=True)) for x in (residuals, distances)]
         none = np.zeros(0)
@@ -152,7 +134,6 @@ class PersonalBound(RowTables):
     def hand_out(
         self, method: Method, answer: Answer, measured: MeasuredModels, kept: Mapping[str, OwnModel] | None
     ) -> HandedOut:
-        del answer
         w = np.asarray(measured.mean)
         average = jax.tree.map(np.asarray, self.shape.unravel(w))
         if kept is None:

@@ -139,7 +139,6 @@ class RowTables(Bound):
     def bind_at_server(
         cls, agreement: Agreement, server: Table | None, load: Callable[[str], Table]
     ) -> tuple[Self, Description | None]:
-        del load
         bound = cls._bind_described(agreement, server)
         read = tuple(bound.server_data.functions.rows)
         return bound, None if server is None else Description.of(server, read)

@@ -12,7 +12,7 @@ from fedpact.certificate import Certificate, Measured, certificate_of
 from fedpact.problem.oracle import Oracle, Values
 from fedpact.protocol.algorithm import Answer, Method
 from fedpact.protocol.messages import Reply
-from fedpact.protocol.phases import Phase, Phases, ServerData
+from fedpact.protocol.phases import Phase, Phases, ServerData, send_carry
 from fedpact.settings.base import HandedOut
 from fedpact.settings.row_tables import RowTables
 
@@ -30,11 +30,6 @@ class OwnConstraints(eqx.Module):
 
     constraints: jax.Array
     multipliers: jax.Array
-
-
-def send_answer(own: ServerData, answer: Answer) -> Answer:
-    del own
-    return answer
 
 
 def measure_at_party(own: Oracle, multipliers: jax.Array, answer: Answer) -> tuple[jax.Array, Reply]:
@@ -64,7 +59,7 @@ class RowsBound(RowTables):
     """A problem over rows with one model for all parties."""
 
     split: ClassVar[Literal["rows", "personal"]] = "rows"
-    measurement: ClassVar[Phases] = (Phase(send_answer, measure_at_party, measure_at_server),)
+    measurement: ClassVar[Phases] = (Phase(send_carry, measure_at_party, measure_at_server),)
 
     @staticmethod
     def keep(method: Method, own: Oracle, state: Any, answer: Any) -> jax.Array:
@@ -74,7 +69,6 @@ class RowsBound(RowTables):
         return certificate_of(self.names, self.compiled, measured, answer)
 
     def hand_out(self, method: Method, answer: Answer, measured: Any, kept: Mapping[str, Any] | None) -> HandedOut:
-        del method, measured, kept
         w = np.asarray(answer.parameters)
         return HandedOut(w, jax.tree.map(np.asarray, self.shape.unravel(w)))
 

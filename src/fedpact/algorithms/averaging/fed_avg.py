@@ -104,15 +104,12 @@ class AveragingMethod(LocalMethod[ServerState]):
         """Parties have no state to begin with."""
 
     def start(self, own: ServerData, begin: Begin, reply: Reply) -> ServerState:
-        del own, reply
         return ServerState(begin.w, begin.key, jnp.ones((), int), Status.running.as_array())
 
     def ask(self, own: ServerData, server: ServerState) -> LocalTask:
-        del own
         return self.steps.task(server)
 
     def hear(self, own: ServerData, server: ServerState, reply: Reply) -> tuple[ServerState, Info]:
-        del own
         sums: WeightedChange = reply.sum
         weight = jnp.where(sums.weight > 0, sums.weight, 1.0)  # 0 where all that were to answer stayed away
         change, value = sums.parameter_change / weight, sums.objective / weight

@@ -130,7 +130,6 @@ class FedSGDMethod(Method[SGDServerState]):
         """Parties know their own start, or need none."""
 
     def start(self, own: ServerData, begin: Begin, reply: Reply) -> SGDServerState:
-        del own, reply
         momentum = heavy_ball(self.options.momentum).init(begin.w)
         return SGDServerState(begin.w, begin.key, jnp.ones((), int), Status.running.as_array(), momentum)
 
@@ -157,7 +156,6 @@ class FedSGDMethod(Method[SGDServerState]):
         return or_diverged(after, server, objective), Info(objective, jnp.zeros_like(objective), stationarity)
 
     def answer(self, own: ServerData, carry: SGDServerState) -> Answer:
-        del own
         return Answer.without_multipliers(carry.w)
 
 
@@ -170,12 +168,10 @@ class FedSGDOverRows(FedSGDMethod):
 
     def estimate(self, own: Oracle, state: tuple[()], message: BatchKey, w: jax.Array) -> jax.Array:
         """At a party: its part of F̂."""
-        del state
         weight = asked(own, message.random_key, self.options.participation)
         return (weight * on_a_batch(own, message.random_key, self.options.batch)(w).objective)[None]
 
     def ask(self, own: ServerData, server: SGDServerState) -> GradientRequest:
-        del own
         return GradientRequest(BatchKey(self.batch_key(server)), server.w)
 
     def hear(self, own: ServerData, server: SGDServerState, reply: Reply) -> tuple[SGDServerState, Info]:
@@ -199,7 +195,6 @@ class FedSGDOverColumns(FedSGDMethod):
     # party steps
 
     def join(self, own: Block, state: None, message: None) -> tuple[BlockState, Reply]:
-        del state, message
         return BlockState(own.start, heavy_ball(self.options.momentum).init(own.start)), Reply()
 
     def embed(self, own: Block, state: BlockState, message: BatchKey) -> tuple[BlockState, Reply]:
@@ -216,7 +211,6 @@ class FedSGDOverColumns(FedSGDMethod):
         return draw(key, jnp.asarray(own.x.shape[0]), self.options.batch)
 
     def block(self, own: Block, state: BlockState, answer: Answer) -> jax.Array:
-        del own, answer
         return state.w
 
     # server steps
@@ -225,7 +219,6 @@ class FedSGDOverColumns(FedSGDMethod):
         return folded_key(super().batch_key(server), 0)  # as one party with all rows would draw
 
     def ask_embedding(self, own: ServerData, server: SGDServerState) -> BatchKey:
-        del own
         return BatchKey(self.batch_key(server))
 
     def evaluate(self, own: ServerData, server: SGDServerState, reply: Reply) -> Evaluation:
@@ -239,10 +232,8 @@ class FedSGDOverColumns(FedSGDMethod):
         return Evaluation(server, value, *gradients)
 
     def ask_descent(self, own: ServerData, carry: Evaluation) -> EmbeddingGradient:
-        del own
         return EmbeddingGradient(self.batch_key(carry.server), carry.embedding_gradient, self.step_size(carry.server))
 
     def hear_descent(self, own: ServerData, carry: Evaluation, reply: Reply) -> tuple[SGDServerState, Info]:
-        del own
         objective = carry.objective + self.ridge * reply.sum.squared_norm
         return self.advanced(carry.server, objective, carry.gradient, reply.max.largest_gradient_entry)

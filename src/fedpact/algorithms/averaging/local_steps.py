@@ -198,7 +198,6 @@ class LocalMethod(OnePhase[State]):
         return (Phase(self.ask, self.step, self.hear, optional=self.steps.participation < 1),)
 
     def answer(self, own: ServerData, carry: State) -> Answer:
-        del own
         return Answer.without_multipliers(carry.w)
 
 

@@ -106,7 +106,6 @@ class SCAFFOLDMethod(LocalMethod[ControlledServerState]):
     # party steps
 
     def join(self, own: Oracle, state: None, message: FirstParameters) -> tuple[ControlState, Reply]:
-        del own, state
         return ControlState(jnp.zeros_like(message.parameters)), Reply()
 
     def step(self, own: Oracle, state: ControlState, message: ControlledTask) -> tuple[ControlState, Reply]:
@@ -121,12 +120,10 @@ class SCAFFOLDMethod(LocalMethod[ControlledServerState]):
     # server steps
 
     def start(self, own: ServerData, begin: Begin, reply: Reply) -> ControlledServerState:
-        del own, reply
         running = Status.running.as_array()
         return ControlledServerState(begin.w, begin.key, jnp.ones((), int), running, jnp.zeros_like(begin.w))
 
     def ask(self, own: ServerData, server: ControlledServerState) -> ControlledTask:
-        del own
         return ControlledTask(self.steps.task(server), server.control)
 
     def hear(self, own: ServerData, server: ControlledServerState, reply: Reply) -> tuple[ControlledServerState, Info]:

@@ -252,23 +252,19 @@ class FairVFLMethod(Method[ServerState]):
         )
 
     def public_key(self, own: ServerData, server: ServerState) -> PublicKey:
-        del own
         return PublicKey(traced_ckks.public_key(_secret(server)))
 
     # at the server, in a round: Algorithm 1, lines 5 and 6
 
     def label_view(self, own: ServerData, server: ServerState) -> LabelView:
-        del own
         iterate, now = server.iterate, server.evaluation
         return LabelView(iterate.moves.active, iterate.point, now.dual, now.curvature, self._round_key(server))
 
     def residuals(self, own: ServerData, server: ServerState) -> Residuals:
-        del own
         now = server.evaluation
         return Residuals(server.iterate.moves.passive, now.slope.embedding, now.slope.squared_norm, now.curvature)
 
     def ciphertext(self, own: ServerData, server: ServerState) -> Ciphertext:
-        del own
         encrypted = traced_ckks.encrypt(_secret(server), server.evaluation.slope.embedding.ravel())
         return Ciphertext(server.iterate.moves.passive, encrypted)
 
@@ -290,7 +286,6 @@ class FairVFLMethod(Method[ServerState]):
         return dataclasses.replace(carry, masked_gradients=masked)
 
     def masked_gradients(self, own: ServerData, carry: RoundState) -> MaskedGradients:
-        del own
         assert carry.masked_gradients is not None
         now, move = carry.server.evaluation, carry.server.iterate.moves.passive
         return MaskedGradients(move, carry.masked_gradients, now.slope.squared_norm, now.curvature)
@@ -382,5 +377,4 @@ def _secret(server: ServerState) -> jax.Array:
 
 
 def _unchanged(own: ServerData, carry: Any, reply: Reply) -> Any:
-    del own, reply
     return carry

@@ -137,7 +137,6 @@ class FairVFLParty(eqx.Module):
     widest: int
 
     def join(self, own: Block, state: None, message: None) -> tuple[PartyState, Reply]:
-        del state, message
         w, none = own.start, jnp.zeros_like(own.start)
         basis, spectrum = jnp.zeros((0, 0)), jnp.zeros(0)
         if self.rule.search:

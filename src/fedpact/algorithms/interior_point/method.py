@@ -145,11 +145,9 @@ class InteriorPoint(Algorithm):
         check("InteriorPoint", "centering", self.centering, lambda x: 0 < x < 1, words)
 
     def usual_rounds(self, setting: Setting) -> tuple[int, int] | None:
-        del setting
         return 8, 48
 
     def bound(self, setting: Setting) -> "InteriorPointMethod":
-        del setting
         return InteriorPointMethod(self)
 
 
@@ -162,7 +160,6 @@ class InteriorPointMethod(OnePhase[ServerState]):
 
     def join(self, own: Oracle, state: None, message: FirstParameters) -> tuple[PartyState, Reply]:
         """Before the first round: s = 1, which the first evaluation widens to the room that there is."""
-        del state
         fresh = Barrier.fresh(own.equality, message.parameters.size, self.options.mu)
         return PartyState(fresh, fresh, message.parameters), Reply()
 
@@ -173,7 +170,6 @@ class InteriorPointMethod(OnePhase[ServerState]):
         return PartyState(here, there, message.parameters), Reply(sums, largest, disclosed)
 
     def multipliers(self, own: Oracle, state: PartyState, answer: Answer) -> jax.Array:
-        del own
         return jnp.where(jnp.all(state.trial == answer.parameters), state.there.active, state.here.active)
 
     # at the server
@@ -182,7 +178,6 @@ class InteriorPointMethod(OnePhase[ServerState]):
         return FirstParameters(own.regularizer.prox(begin.w, 0.0))
 
     def start(self, own: ServerData, begin: Begin, reply: Reply) -> ServerState:
-        del reply
         w = self.invite(own, begin).parameters
         mine = Barrier.fresh(own.functions.equality, w.size, self.options.mu)
         pooled = Barrier.fresh(own.functions.pooled_equality, w.size, self.options.mu)
@@ -329,7 +324,6 @@ class InteriorPointMethod(OnePhase[ServerState]):
         return jnp.maximum(kappa, jnp.maximum(enough, LEAST))
 
     def answer(self, own: ServerData, carry: ServerState) -> Answer:
-        del own
         return Answer(carry.point, carry.point_mu, carry.point_nu, carry.empty_radius)
 
 

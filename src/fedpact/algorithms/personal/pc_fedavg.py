@@ -162,7 +162,6 @@ class PCFedAvgMethod(OnePhase[PersonalServerState]):
     # party steps
 
     def join(self, own: Oracle, state: None, message: FirstParameters) -> tuple[PartyState, Reply]:
-        del own, state
         return PartyState(message.parameters, jnp.zeros_like(message.parameters)), Reply()
 
     def step(self, own: Oracle, state: PartyState, message: PersonalTask) -> tuple[PartyState, Reply]:
@@ -202,13 +201,11 @@ class PCFedAvgMethod(OnePhase[PersonalServerState]):
     # server steps
 
     def start(self, own: ServerData, begin: Begin, reply: Reply) -> PersonalServerState:
-        del reply
         asked = answering(own.parties, self.steps.participation)
         nothing = BlockUpdate(jnp.zeros_like(begin.w), jnp.asarray(float(asked)))
         return PersonalServerState(begin.w, begin.key, jnp.ones((), int), Status.running.as_array(), nothing)
 
     def ask(self, own: ServerData, server: PersonalServerState) -> PersonalTask:
-        del own
         return PersonalTask(self.steps.task(server), server.last_update)
 
     def hear(self, own: ServerData, server: PersonalServerState, reply: Reply) -> tuple[PersonalServerState, Info]:
@@ -221,6 +218,5 @@ class PCFedAvgMethod(OnePhase[PersonalServerState]):
         return or_diverged(after, server, objective, LARGEST), line
 
     def answer(self, own: ServerData, carry: PersonalServerState) -> PersonalAnswer:
-        del own
         diverged = carry.status == int(Status.diverged)
         return PersonalAnswer.without_multipliers(carry.w, carry.last_update, diverged)

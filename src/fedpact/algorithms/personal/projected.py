@@ -158,7 +158,6 @@ class PersonalProjected(Algorithm):
         check("PersonalProjected", "relax", self.relax, lambda x: 0 < x <= 1, "over 0 up to 1; 1 lets L only grow")
 
     def bound(self, setting: Setting) -> "PersonalProjectedMethod":
-        del setting
         return PersonalProjectedMethod(self)
 
 
@@ -179,7 +178,6 @@ class PersonalProjectedMethod(Method[ServerState]):
     # party steps
 
     def join(self, own: Oracle, state: None, message: FirstParameters) -> tuple[PartyState, Reply]:
-        del state
         x = own.own_set.project(message.parameters)
         return PartyState(x, x, x), Reply(sum=FirstModel(x))
 
@@ -200,7 +198,6 @@ class PersonalProjectedMethod(Method[ServerState]):
         return PartyState(x, y, trial), Reply(sum=sums, max=StepMaxima(jnp.max(jnp.abs(step))))
 
     def block(self, own: Oracle, state: PartyState, answer: Answer) -> jax.Array:
-        del own, answer
         return state.x
 
     # server steps
@@ -236,11 +233,9 @@ class PersonalProjectedMethod(Method[ServerState]):
         return Verdict(server, momentum, turns, means.trial_mean, objective, accepted, curvature, y)
 
     def ask_step(self, own: ServerData, carry: Verdict) -> ProjectedStep:
-        del own
         return ProjectedStep(carry.accepted, carry.momentum, carry.y.mean, carry.y.gradient, carry.curvature)
 
     def hear_step(self, own: ServerData, carry: Verdict, reply: Reply) -> tuple[ServerState, PersonalInfo]:
-        del own
         server, accepted, curvature = carry.server, carry.accepted, carry.curvature
         stays = server.x, server.objective, server.turns
         x, objective, turns = choose(accepted, (carry.trial, carry.objective, carry.turns), stays)
@@ -277,7 +272,6 @@ class PersonalProjectedMethod(Method[ServerState]):
         return accepted, jnp.where(accepted, gentler, steeper)
 
     def answer(self, own: ServerData, carry: ServerState) -> Answer:
-        del own
         return Answer.without_multipliers(carry.x)
 
     def aim(self, server: ServerState, goal: Goal) -> ServerState:

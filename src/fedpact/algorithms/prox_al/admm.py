@@ -144,7 +144,6 @@ class ADMM(Inner):
         return dataclasses.replace(self, dense=size <= DENSE_UP_TO)
 
     def start(self, w: jax.Array, pooled: int) -> Central:
-        del pooled
         m = self.memory
         return Central(
             z=jnp.zeros_like(w),
@@ -201,7 +200,6 @@ class ADMM(Inner):
     def answer(
         self, merit: Merit, state: Local, point: jax.Array, message: SolverSettings, fresh: jax.Array
     ) -> tuple[Local, Values, LocalSums]:
-        del fresh
         rho, slot, restart = message.penalty, message.acceleration_slot, message.restart
         values, gradient = merit.gradient(point)
         lam = (
@@ -254,7 +252,6 @@ class ADMM(Inner):
     def learn(
         self, state: Central, own: ServerMerit, point: jax.Array, sums: LocalSums, fresh: jax.Array
     ) -> tuple[Central, Progress]:
-        del fresh
         h, merit = own.regularizer, own.merit
         mine, gradient = merit.gradient(point)
         if sums.gradient is not None:  # dist∞(0, ∂ℓ_k), from the summed gradient
@@ -321,7 +318,6 @@ class ADMM(Inner):
         )
 
     def reopen(self, state: Central, w: jax.Array, regrown: jax.Array) -> Central:
-        del regrown
         state = eqx.tree_at(lambda s: (s.v, s.t), self._anew(state), (w, jnp.zeros((), int)))
         return state if self.warm else eqx.tree_at(lambda s: s.restart, state, jnp.asarray(True))
 

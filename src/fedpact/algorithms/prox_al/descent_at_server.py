@@ -62,13 +62,11 @@ class DescentAtServer(Inner):
         del w
 
     def propose(self, state: Search, own: ServerMerit, tau: jax.Array) -> tuple[Search, jax.Array, ExpectedMultipliers]:
-        del own, tau
         return state, state.walk.trial, ExpectedMultipliers(state.nu)
 
     def answer(
         self, merit: Merit, state: None, point: jax.Array, message: ExpectedMultipliers, fresh: jax.Array
     ) -> tuple[None, Values, Evaluation]:
-        del state, fresh
         values, evaluation = merit.evaluate(point, message.pooled_multipliers, self.uses_hessian)
         return None, values, evaluation
 

@@ -40,7 +40,6 @@ class Inner(eqx.Module):
 
     def sized(self, size: int) -> "Inner":
         """The same solver for this many parameters."""
-        del size
         return self
 
     @abc.abstractmethod

@@ -55,7 +55,6 @@ class LBFGS(DescentAtServer):
     def direction(
         self, memory: Pairs, w: jax.Array, gradient: jax.Array, hessian: jax.Array | None, h: FlatRegularizer
     ) -> tuple[Pairs, jax.Array, jax.Array]:
-        del hessian
         memory = _extended(memory, w, gradient)
         if h.kinks == "none":
             direction = -_inverse_times(memory, gradient)

@@ -160,7 +160,6 @@ class ProxALMethod(Method[ServerState]):
 
     def join(self, own: Oracle, state: None, message: FirstParameters) -> tuple[PartyState, Reply]:
         """Before the first round: μ_i = 0."""
-        del state
         nothing = jnp.zeros(self._holder(own).equality.size)
         return PartyState(
             nothing, jnp.asarray(self.options.beta), nothing, self.inner.join(message.parameters)
@@ -201,7 +200,6 @@ class ProxALMethod(Method[ServerState]):
         return FirstParameters(self._regularizer(own).prox(w, 0.0))  # w^0 in dom(h)
 
     def start(self, own: ServerData, begin: Begin, reply: Reply) -> ServerState:
-        del reply
         w, beta = self.invite(own, begin).parameters, jnp.asarray(self.options.beta)
         pooled = 0 if self.slack else len(own.functions.program.pooled)
         mu, nu = jnp.zeros(self._holder(own.functions, at_server=True).equality.size), jnp.zeros(pooled)
@@ -292,7 +290,6 @@ class ProxALMethod(Method[ServerState]):
         return dataclasses.replace(carry, server=dataclasses.replace(server, radius=radius, status=status))
 
     def finish(self, own: ServerData, carry: Evaluated) -> tuple[ServerState, RoundInfo]:
-        del own
         closed = self._closed(carry.server, carry.info.violation)
         return choose(carry.closing, closed, carry.server), carry.info
 

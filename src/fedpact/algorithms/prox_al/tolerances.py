@@ -52,5 +52,4 @@ class InverseSquare(Tolerances):
         check("InverseSquare", "s", self.s, lambda x: x > 0, "s must be > 0; it is s̄ of Algorithm 1")
 
     def __call__(self, k: jax.Array, goal: jax.Array) -> jax.Array:
-        del goal
         return self.s / (k + 1.0) ** 2

@@ -156,7 +156,6 @@ class ColumnsMethod(SSCAMethod[ServerState]):
     # at a party
 
     def join(self, own: Block, state: None, message: None) -> tuple[BlockState, Reply]:
-        del state, message
         return self._fresh(own.start), Reply()
 
     def embed(self, own: Block, state: BlockState, message: BatchRequest) -> tuple[BlockState, Reply]:
@@ -174,12 +173,10 @@ class ColumnsMethod(SSCAMethod[ServerState]):
         return state, Reply(sum=products)
 
     def embed_all(self, own: Block, state: BlockState, message: None) -> tuple[BlockState, Reply]:
-        del message
         reply = contribution(own, own.embed(state.w))
         return state, dataclasses.replace(reply, sum=EmbeddingOfAllRows(reply.sum, state.w @ state.w))
 
     def block(self, own: Block, state: BlockState, answer: ColumnAnswer) -> jax.Array:
-        del own
         after = self._moved(state, answer.move)
         return jnp.where(answer.use_best, after.best_w, after.w)
 
@@ -187,10 +184,8 @@ class ColumnsMethod(SSCAMethod[ServerState]):
 
     def invite(self, own: ServerData, begin: Begin) -> None:
         """Every party begins with its own block."""
-        del own, begin
 
     def start(self, own: ServerData, begin: Begin, reply: Reply) -> ServerState:
-        del own, reply
         nu, nothing = jnp.zeros(self.surrogates.constraints), jnp.asarray(0.0)
         return ServerState(
             top=self._fresh(begin.w),
@@ -206,7 +201,6 @@ class ColumnsMethod(SSCAMethod[ServerState]):
 
     def ask_embedding(self, own: ServerData, server: ServerState) -> BatchRequest:
         """Algorithm 4, line 3."""
-        del own
         return BatchRequest(server.move, _batch_key(server))
 
     def hear_embedding(self, own: ServerData, server: ServerState, reply: Reply) -> Embedded:
@@ -224,12 +218,10 @@ class ColumnsMethod(SSCAMethod[ServerState]):
 
     def ask_products(self, own: ServerData, carry: Embedded) -> EmbeddingGradient:
         """Algorithm 4, line 6."""
-        del own
         rho, _ = self.steps(carry.server.t)
         return EmbeddingGradient(_batch_key(carry.server), carry.embedding_gradient, rho)
 
     def hear_products(self, own: ServerData, carry: Embedded, reply: Reply) -> Estimated:
-        del own
         unmeasured = Measurement.missing(carry.server.nu)
         return Estimated(carry.server, carry.values, carry.gradients, reply.sum, carry.residual, unmeasured)
 
@@ -244,7 +236,6 @@ class ColumnsMethod(SSCAMethod[ServerState]):
         return dataclasses.replace(carry, measured=Measurement(values[0], violation(values), carry.server.nu))
 
     def finish(self, own: ServerData, carry: Estimated) -> tuple[ServerState, RoundInfo]:
-        del own
         server, measured = carry.server, carry.measured
         rho, gamma = self.steps(server.t)
         top, of_top = self._folded(self._moved(server.top, server.move), rho, carry.gradients)
@@ -289,7 +280,6 @@ class ColumnsMethod(SSCAMethod[ServerState]):
 
     def answer(self, own: ServerData, carry: ServerState) -> ColumnAnswer:
         """The best point that was measured; the last one where none was."""
-        del own
         known = jnp.isfinite(carry.best.violation)
         last = self._moved(carry.top, carry.move)
         multipliers = self.surrogates.multipliers(jnp.where(known, carry.best.nu, carry.nu))

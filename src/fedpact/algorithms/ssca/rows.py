@@ -87,7 +87,6 @@ class RowsMethod(SSCAMethod[ServerState]):
 
     def estimates(self, own: Oracle, state: tuple[()], message: BatchKey, w: jax.Array) -> jax.Array:
         """A party's part of the sampled functions on its mini-batch (Algorithm 2, line 4); zero where it is not asked."""
-        del state
         key = message.random_key
         batch = _with_program(on_a_batch(own, key, self.batch), self.surrogates.party)
         values = _stacked(batch(w.astype(float)))[np.asarray(self.surrogates.sampled, int)]
@@ -101,7 +100,6 @@ class RowsMethod(SSCAMethod[ServerState]):
     # at the server
 
     def start(self, own: ServerData, begin: Begin, reply: Reply) -> ServerState:
-        del own, reply
         count, nu = len(self.surrogates.functions), jnp.zeros(self.surrogates.constraints)
         return ServerState(
             w=begin.w,
@@ -118,16 +116,13 @@ class RowsMethod(SSCAMethod[ServerState]):
 
     def ask_estimates(self, own: ServerData, server: ServerState) -> GradientRequest:
         """Algorithm 2, line 3."""
-        del own
         return GradientRequest(BatchKey(folded_key(server.key, server.t)), self.on_the_wire(server.w))
 
     def hear_estimates(self, own: ServerData, server: ServerState, reply: Reply) -> Estimated:
-        del own
         values, gradients = reply.sum
         return Estimated(server, values, gradients, Measurement.missing(server.nu))
 
     def ask_values(self, own: ServerData, carry: Estimated) -> MeasuredPoint:
-        del own
         return MeasuredPoint(carry.server.w)
 
     def hear_values(self, own: ServerData, carry: Estimated, reply: Reply) -> Estimated:
@@ -206,7 +201,6 @@ class RowsMethod(SSCAMethod[ServerState]):
 
     def answer(self, own: ServerData, carry: ServerState) -> Answer:
         """The best point that was measured; the last one where none was."""
-        del own
         known = jnp.isfinite(carry.best.violation)
         w, nu = choose(known, (carry.best_w, carry.best.nu), (carry.w, carry.nu))
         return Answer(w, *self.surrogates.multipliers(nu), jnp.asarray(0.0))
