@@ -43,7 +43,7 @@ from fedpact.settings.rows import RowsBound
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
-# problems: three parties in two buckets, the first and the last in one
+# problems
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +57,8 @@ class Stated:
 
 LOSS = fp.logistic_loss(fp.linear())
 ONES, ZEROS = (fp.mean(LOSS, where=fp.col("y") == label) for label in (1, 0))
-PARTIES = fp.split_rows(classes(0, (12, 30, 12)))
+PARTIES = fp.split_rows(classes(0, (12, 12, 12)))
+UNEVEN = fp.split_rows(classes(0, (12, 30, 12)))  # in two buckets, the first and the last in one: slower to compile
 COLUMNS = fp.split_columns(columns.TABLE, {"shop": [0, 1], "bank": [2], "network": [3, 4]}, active=["bank"])
 SETS = fp.Personal([fp.sets.l2_ball(radius) for radius in (0.1, 0.2, 0.3)], pull=[0.1, 0.2, 0.3])
 CONCAT = fp.split_model(bottom=lambda width: fp.mlp([width, 2]), combine="concat", top=fp.linear())
@@ -79,13 +80,14 @@ def over_columns(*scopes: str, loss: Any = columns.LOSS) -> Stated:
     return Stated(fp.minimize(fp.mean(loss), [gap for _ in scopes], fp.l2(0.01)), COLUMNS, "columns")
 
 
-ALIKE = fp.split_rows(classes(0, (12, 12, 12)))  # in one bucket, which compiles faster
 TOO_TIGHT = Stated(
-    fp.minimize(fp.mean(LOSS), [(ONES <= 0.2).named("ones"), (ZEROS <= 0.2).named("zeros")]), ALIKE, "rows"
+    fp.minimize(fp.mean(LOSS), [(ONES <= 0.2).named("ones"), (ZEROS <= 0.2).named("zeros")]), PARTIES, "rows"
 )
 FREE, FREE_COLUMNS, FAIR = over_rows(), over_columns(), over_columns("pooled")
 NEURAL = over_columns("pooled", loss=fp.logistic_loss(CONCAT, labels=(-1, 1)))
-PERSONAL = Stated(fp.minimize(fp.mean(LOSS), personal=SETS), PARTIES, "personal")
+PERSONAL, UNEVEN_PERSONAL = (
+    Stated(fp.minimize(fp.mean(LOSS), personal=SETS), parties, "personal") for parties in (PARTIES, UNEVEN)
+)
 PLAIN: dict[Split, Stated] = {"rows": FREE, "columns": FREE_COLUMNS, "personal": PERSONAL}
 
 # methods
@@ -122,19 +124,19 @@ def some(stated: Stated, method: fp.Algorithm, **options: Any) -> Run:
 
 LOCAL: Any = {"step": 0.1, "local_steps": 3}
 RUNS: dict[str, Run] = {
-    "InteriorPoint": exact(over_rows("party", "pooled", "server"), fp.InteriorPoint()),
-    "ProxAL Newton": exact(over_rows("party", "server", parties=ALIKE), fp.ProxAL(fp.Newton())),
-    "ProxAL LBFGS": some(over_rows("pooled", parties=ALIKE), fp.ProxAL(fp.LBFGS()), disclose=False),
-    "ProxAL ADMM": some(over_rows("party", parties=ALIKE), fp.ProxAL(fp.ADMM())),
-    "ProxAL as printed": some(over_rows("pooled", parties=ALIKE), fp.ProxAL.as_printed(rho=3.0)),
+    "InteriorPoint": exact(over_rows("party", "pooled"), fp.InteriorPoint()),
+    "ProxAL Newton": exact(over_rows("party", "server", parties=UNEVEN), fp.ProxAL(fp.Newton())),
+    "ProxAL LBFGS": some(over_rows("pooled"), fp.ProxAL(fp.LBFGS()), disclose=False),
+    "ProxAL ADMM": some(over_rows("party"), fp.ProxAL(fp.ADMM())),
+    "ProxAL as printed": some(over_rows("pooled"), fp.ProxAL.as_printed(rho=3.0)),
     "CentralProxAL, infeasible": exact(TOO_TIGHT, fp.CentralProxAL()),
     "SSCA": some(over_rows("pooled"), fp.SSCA(batch=5, participation=0.67, measure=3)),
     "SSCA columns": some(NEURAL, fp.SSCA(batch=10, measure=3, wire="float32")),
-    "FedSGD": some(FREE, fp.FedSGD(batch=5, step=0.1, momentum=0.5, participation=0.67)),
+    "FedSGD": some(over_rows(parties=UNEVEN), fp.FedSGD(batch=5, step=0.1, momentum=0.5, participation=0.67)),
     "FedSGD columns": some(FREE_COLUMNS, fp.FedSGD(batch=10, step=fp.Decay(0.2, 0.5), momentum=0.5)),
     "FedAvg": some(FREE, fp.FedAvg(batch=5, momentum=0.5, **LOCAL)),
     "FedAvg personal": some(PERSONAL, fp.FedAvg(penalty=2.0, participation=0.67, **LOCAL), disclose=False),
-    "FedProx": some(FREE, fp.FedProx(0.1, participation=0.67, **LOCAL)),
+    "FedProx": some(over_rows(parties=UNEVEN), fp.FedProx(0.1, participation=0.67, **LOCAL)),
     "FedProx personal": some(PERSONAL, fp.FedProx(0.1, batch=5, penalty=2.0, **LOCAL)),
     "SCAFFOLD": some(FREE, fp.SCAFFOLD(batch=5, participation=0.67, **LOCAL)),
     "SCAFFOLD personal": some(PERSONAL, fp.SCAFFOLD(batch=5, penalty=2.0, server_step=0.5, **LOCAL)),
@@ -146,7 +148,7 @@ RUNS: dict[str, Run] = {
     ),
     "FedBCD": some(FREE_COLUMNS, fp.FedBCD(local_steps=3, step=0.2)),
     "PCFedAvg": some(PERSONAL, fp.PCFedAvg(0.05, 3, fp.Growth(1.0, 0.25), batch=5, participation=0.67)),
-    "PersonalProjected": exact(PERSONAL, fp.PersonalProjected()),
+    "PersonalProjected": exact(UNEVEN_PERSONAL, fp.PersonalProjected()),
 }
 
 

@@ -15,10 +15,9 @@ import dataclasses
 import itertools
 import math
 import numbers
-from collections.abc import Callable
 from typing import Any, ClassVar, Literal, NoReturn
 
-from fedpact.problem.atoms import Atom, Scope, Value, check_hash
+from fedpact.problem.atoms import Atom, Scope
 
 MOST_PARTS = 64  # smooth inequalities that one constraint may expand to: each abs in a sum doubles them
 
@@ -353,18 +352,6 @@ class Constraint:
         return f"{self.expression} {self.bound}"
 
     __repr__ = __str__
-
-
-def as_expression(thing: Expression | Constraint | Callable[[Any, Any], Any]) -> Expression:
-    """An expression unchanged, and a plain function of (params, rows) as `fp.value` of it."""
-    if isinstance(thing, Expression):
-        return thing
-    if isinstance(thing, Constraint):
-        raise TypeError(f"expected an expression such as fp.mean(loss), not the constraint {thing}")
-    if callable(thing):
-        check_hash(thing)
-        return Expression((Term(1.0, Value(thing)),))
-    raise TypeError(f"expected an expression such as fp.mean(loss), not {thing!r}")
 
 
 def bound_in_words(lower: float, upper: float) -> str:

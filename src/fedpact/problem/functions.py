@@ -7,7 +7,7 @@ import jax
 
 from fedpact.problem.atoms import Mean, RowFunction, Scope, Value, check_hash
 from fedpact.problem.columns import Mask
-from fedpact.problem.expressions import Expression, Largest, Term, as_expression, without_scope
+from fedpact.problem.expressions import Constraint, Expression, Largest, Term, without_scope
 from fedpact.problem.losses import Loss
 
 
@@ -65,3 +65,14 @@ def largest(*expressions: Expression) -> Expression:
             f"fp.largest mixes the scopes {', '.join(sorted(scopes))}; call .pooled() or .at_server() on the result"
         )
     return Expression((Term(1.0, Largest(tuple(without_scope(part) for part in parts)), scopes.pop()),))
+
+
+def as_expression(thing: Expression | Constraint | Callable[[Any, Any], Any]) -> Expression:
+    """An expression unchanged, and a plain function of (params, rows) as `fp.value` of it."""
+    if isinstance(thing, Expression):
+        return thing
+    if isinstance(thing, Constraint):
+        raise TypeError(f"expected an expression such as fp.mean(loss), not the constraint {thing}")
+    if callable(thing):
+        return value(thing)
+    raise TypeError(f"expected an expression such as fp.mean(loss), not {thing!r}")

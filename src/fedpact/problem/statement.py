@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from fedpact.problem.atoms import Atom, Scope
-from fedpact.problem.expressions import Constraint, Expression, as_expression
+from fedpact.problem.expressions import Constraint, Expression
+from fedpact.problem.functions import as_expression
 from fedpact.problem.losses import Loss
 from fedpact.problem.models import Model
 from fedpact.problem.personal import Personal

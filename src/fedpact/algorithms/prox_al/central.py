@@ -17,6 +17,7 @@ from fedpact.algorithms.prox_al.tolerances import Geometric, InverseSquare, Tole
 from fedpact.federation.setting import Setting
 from fedpact.problem.atoms import Scope
 from fedpact.protocol.algorithm import Algorithm
+from fedpact.protocol.options import check
 
 
 class CentralProxAL(Algorithm):
@@ -34,7 +35,9 @@ class CentralProxAL(Algorithm):
     keeps: ClassVar[frozenset[Scope]] = ProxAL.keeps
 
     def __check_init__(self) -> None:
-        check_outer(self, self.beta, self.growth, self.prox_growth, self.tolerances, self.stop)
+        words = "prox_growth must be >= 1; γ is multiplied by it"
+        check("CentralProxAL", "prox_growth", self.prox_growth, lambda x: x >= 1, words)
+        check_outer(self, self.beta, self.growth, None, self.tolerances, self.stop)
 
     @classmethod
     def as_printed(cls, beta: float = 300.0, s: float = 0.001) -> "CentralProxAL":
