@@ -224,7 +224,8 @@ class Algorithm(eqx.Module):
     - `keeps`: the scopes of the constraints it keeps: "party", "pooled", "server" (default: none; it then refuses them).
     - `personal_models`: whether it gives every party a model of its own (default: one model for all).
     - `sends_residuals`: whether parties without labels get residuals of single rows, from which labels can be inferred and
-      which `fp.EncryptedResiduals` protects (default: no).
+      which `fp.EncryptedResiduals` protects (default: no). The options then have a field `privacy`, and a party's state has
+      its own gradient in a field `gradient`, which `fp.audit` reads.
     """
 
     supports: ClassVar[frozenset[Split]] = frozenset({"rows"})
