@@ -119,7 +119,7 @@ def test_what_is_not_a_number_stays_so() -> None:
         (lambda: fp.sets.simplex(-1.0), "the total"),
         (lambda: fp.sets.box(1.0, 0.0), "no lower bound above"),
         (lambda: fp.sets.box("low"), "numbers or arrays"),
-        (lambda: fp.sets.affine(np.ones((2, 3)), [1.0]), "do not go together"),
+        (lambda: fp.sets.affine(np.ones((2, 3)), [1.0]), "do not match"),
         (lambda: fp.sets.affine([[1.0, 1.0], [1.0, 1.0]], [1.0, 2.0]), "have no solution"),
         (lambda: fp.sets.affine("a", 1.0), "arrays of numbers"),
         (lambda: fp.sets.halfspace([0.0, 0.0], 1.0), "not all 0"),
