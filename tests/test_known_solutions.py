@@ -192,7 +192,7 @@ def test_a_cap_on_rounds_is_kept_and_said(method: str) -> None:
     result = solved("half-spaces", lined((1.0, -1.0)), method, max_rounds=3)
     assert result.status == "max_rounds"
     assert result.rounds == len(result.history) == 3
-    assert "3 rounds" in result.message
+    assert "max_rounds=3" in result.message
     assert not result.converged
 
 

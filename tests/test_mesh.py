@@ -99,5 +99,5 @@ def test_hosts_that_cannot_be_joined(hosts: str, place: int | None, told: str) -
 
 
 def test_an_engine_is_a_mesh(hospitals: fp.Parties, neyman_pearson: fp.Problem) -> None:
-    with pytest.raises(TypeError, match=r"engine='mesh': fp.Mesh\(\), or None"):
+    with pytest.raises(TypeError, match=r"engine='mesh': fp.Mesh\(\), or another engine with a method connect"):
         fp.solve(neyman_pearson, hospitals, engine=cast(Any, "mesh"))
