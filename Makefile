@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test style types unit bench soak wire clean
+.PHONY: setup demo test style types unit bench campaign soak wire clean
 
 setup: .venv/ready
 
@@ -30,6 +30,10 @@ unit: setup
 bench: setup
 	-$(BIN)/python -m pip install --quiet --group bench
 	$(BIN)/python -m benchmarks
+
+campaign: setup
+	$(BIN)/python -m pip install --quiet --group campaign
+	$(BIN)/python -m campaign
 
 soak: setup
 	$(BIN)/python tests/soak.py

@@ -68,7 +68,9 @@ def test_the_interior_point_method_on_nonconvex_constraints(data_folder: pathlib
     assert interior["objective"] <= found["ProxAL, Newton", 1e-6]["objective"] * (1 + 1e-6)
 
 
-def test_the_interior_point_method_on_equalities() -> None:
+def test_the_interior_point_method_on_equalities(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = [entry for entry in rounds.CONTENDERS["lcqp"] if entry[0] == "interior point"]
+    monkeypatch.setitem(rounds.CONTENDERS, "lcqp", ours)
     rows = rounds.rounds(1, None, progress=False, names=["lcqp"], sizes=[5])
     exact = [row for row in rows if row["method"] == "interior point" and row["tolerance"] == 1e-8]
     assert len(exact) == 3
