@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 import sys
 from importlib import import_module
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -144,6 +145,23 @@ def test_a_pact_without_names_gets_those_of_the_command(engine: str, copy: str, 
     assert "README.md" in done.output
     assert Pact(out / copy).parties == ("north", "south", "west")
     assert Pact(out / copy).digest == Pact(pact, ["north", "south", "west"]).digest
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_folder_is_meant_from_here(engine: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FLARE changes folders on its way: it gets whole paths."""
+    seen: dict[str, pathlib.Path] = {}
+
+    def try_here(pact: pathlib.Path, parties: Any, out: pathlib.Path, wait: float | None) -> str:
+        seen["out"] = out
+        return "done"
+
+    monkeypatch.setattr(type(ENGINES[engine]), "try_here", staticmethod(try_here))
+    monkeypatch.chdir(tmp_path)
+    for folder in ([], ["--out", "kit"]):
+        done = runner.invoke(app, ["deploy", engine, str(PACT), "--poc", *folder])
+        assert done.exit_code == 0, done.output
+        assert seen["out"] == tmp_path / (folder[-1] if folder else "fedpact-kit")
 
 
 def test_wire_lists_messages_and_the_digest(tmp_path: pathlib.Path) -> None:

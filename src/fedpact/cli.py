@@ -220,9 +220,9 @@ def deploy(
     pact: Annotated[
         pathlib.Path, typer.Argument(help="The pact: a Python file with problem, parties and load(party).")
     ],
-    out: Annotated[pathlib.Path, typer.Option(help="A new folder for what server and sites need.")] = pathlib.Path(
-        "fedpact-kit"
-    ),
+    out: Annotated[
+        pathlib.Path, typer.Option(resolve_path=True, help="A new folder for what server and sites need.")
+    ] = pathlib.Path("fedpact-kit"),
     parties: Annotated[str | None, typer.Option(help=NAMES)] = None,
     server: Annotated[str, typer.Option(help="The server's host name, as the sites reach it.")] = "localhost",
     port: Annotated[
