@@ -87,7 +87,7 @@ def test_whoever_is_killed_and_restarted_ends_where_the_undisturbed_run_ends(
         return answer
 
     channel.meddle = kill
-    with pytest.raises((PartyLost, ConnectionError), match=r"started anew|is gone"):
+    with pytest.raises((PartyLost, ConnectionError), match=r"was restarted|is gone"):
         serve(pact, channel, tmp_path / "server")
     with pytest.raises(ValueError, match="resume=True"):
         serve(pact, Loopback.of(pact, tmp_path), tmp_path / "server")
@@ -150,7 +150,7 @@ def test_a_party_that_is_away_for_some_rounds_keeps_its_state_and_comes_back(
     assert "west" in {party for number, party in channel.heard if number >= 12}
 
 
-def test_a_party_that_was_started_anew_is_greeted_and_takes_part_again(
+def test_a_party_that_was_restarted_is_greeted_and_takes_part_again(
     partial: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path
 ) -> None:
     pact, undisturbed = partial

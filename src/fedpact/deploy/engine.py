@@ -21,11 +21,10 @@ DEFAULT_WAIT = 600.0  # seconds that the server waits for the parties' replies t
 class DeploymentEngine:
     """An engine that `fedpact deploy` knows.
 
-    Args:
-        - name: its name on the command line.
-        - description: what it is and which runs it is good for, in one line.
-        - default_port: the server's TCP port.
-        - package: dotted name of the package with the modules `kit` and `local_run`.
+    - `name`: its name on the command line.
+    - `description`: what it is and which runs it is good for, in one line.
+    - `default_port`: the server's TCP port.
+    - `package`: dotted name of the package with the modules `kit` and `local_run`.
     """
 
     name: str
@@ -45,22 +44,17 @@ class DeploymentEngine:
     ) -> pathlib.Path:
         """Write what the server and every site need to run a pact: keys, certificates, settings and start scripts.
 
-        Args:
-            - pact: the pact file; every site gets a copy.
-            - parties: names of the parties.
-            - out: the folder to write; must be empty or not exist yet.
-            - server: host name or address under which the sites reach the server (default: localhost).
-            - port: the server's TCP port (default: `default_port`).
-            - wait: seconds that the server waits for the parties' replies to one message (default: 600).
+        - `pact`: the pact file; every site gets a copy.
+        - `parties`: names of the parties.
+        - `out`: the folder to write; must be empty or not exist yet.
+        - `server`: host name or address under which the sites reach the server (default: localhost).
+        - `port`: the server's TCP port (default: `default_port`).
+        - `wait`: seconds that the server waits for the parties' replies to one message (default: 600).
 
-        Returns:
-            The path of the kit's README, which has the commands to start everything.
+        Returns the path of the kit's README, which has the commands to start everything.
 
-        Raises:
-            FileNotFoundError: there is no pact file.
-            FileExistsError: `out` is not empty.
-            ValueError: another argument is invalid.
-            ImportError: the engine is not installed.
+        Raises FileNotFoundError where there is no pact file, FileExistsError where `out` is not empty, ValueError where
+        another argument is invalid, and ImportError where the engine is not installed.
         """
         port = self.default_port if port is None else port
         return import_module(f"{self.package}.kit").write_kit(pact, parties, out, server=server, port=port, wait=wait)
@@ -70,18 +64,14 @@ class DeploymentEngine:
     ) -> str:
         """Run a pact once with server and sites as processes of this machine, and stop them, also on Ctrl-C or SIGTERM.
 
-        Args:
-            - pact: the pact file; every party's `load` runs on this machine.
-            - parties: names of the parties.
-            - out: the folder for kits, state, logs and the result; must be empty or not exist yet.
-            - wait: seconds that the server waits for the parties' replies to one message (default: 600).
+        - `pact`: the pact file; every party's `load` runs on this machine.
+        - `parties`: names of the parties.
+        - `out`: the folder for kits, state, logs and the result; must be empty or not exist yet.
+        - `wait`: seconds that the server waits for the parties' replies to one message (default: 600).
 
-        Returns:
-            A summary of the run with the folder of its result.
+        Returns a summary of the run with the folder of its result.
 
-        Raises:
-            RuntimeError: the run did not finish.
-            FileNotFoundError, FileExistsError, ValueError, ImportError: as `write_kit`.
+        Raises RuntimeError where the run did not finish, and as `write_kit` does.
         """
         return import_module(f"{self.package}.local_run").try_here(pact, parties, out, wait=wait)
 
@@ -98,8 +88,7 @@ ENGINES: dict[str, DeploymentEngine] = {
 def find_engine(name: str) -> DeploymentEngine:
     """The engine of this name in `ENGINES`.
 
-    Raises:
-        ValueError: there is none; the message lists the known ones.
+    Raises ValueError where there is none; the message lists the known ones.
     """
     if name not in ENGINES:
         raise ValueError(f"unknown engine {name!r}; known engines are {', '.join(ENGINES)}")
@@ -118,15 +107,12 @@ def check_kit_arguments(
 ) -> None:
     """Check the arguments that `write_kit` has on every engine, before anything is written.
 
-    Args:
-        - pact, parties, out, port, wait: as in `DeploymentEngine.write_kit`.
-        - reserved: names of the kit's other folders, which no party may have.
-        - party_pattern: regular expression for the name of a party (default: letters, digits, `_`, and `-` but at the start).
+    - `pact`, `parties`, `out`, `port`, `wait`: as in `DeploymentEngine.write_kit`.
+    - `reserved`: names of the kit's other folders, which no party may have.
+    - `party_pattern`: regular expression for the name of a party (default: letters, digits, `_`, and `-` but at the start).
 
-    Raises:
-        FileNotFoundError: there is no pact file.
-        FileExistsError: `out` is not empty.
-        ValueError: another argument is invalid.
+    Raises FileNotFoundError where there is no pact file, FileExistsError where `out` is not empty, and ValueError where
+    another argument is invalid.
     """
     if not pact.is_file():
         raise FileNotFoundError(f"pact file {pact} does not exist")

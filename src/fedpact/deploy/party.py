@@ -45,8 +45,9 @@ class UnknownRun(Refused):
 class Site:
     """One party of a pact. Messages are answered one after the other, whatever threads bring them, but for `enough`.
 
-    pact: the file. party: its name there. folder: where the party's own state is kept; nobody else reads it.
-    policy: a TOML file with the party's conditions (default: none; see fedpact.deploy.policy).
+    - `pact`: the file. `party`: its name there.
+    - `folder`: where the party's own state is kept; nobody else reads it.
+    - `policy`: a TOML file with the party's conditions (default: none; see fedpact.deploy.policy).
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Site:
         self.party = party
         self.folder = pathlib.Path(folder)
         self.policy = Policy.read(policy)
-        self.guest: tuple[str, str, Table] | None = None  # the run and the session of the last greeting, and its rows
+        self.greeted: tuple[str, str, Table] | None = None  # the run and the session of the last greeting, and its rows
         self.run: _Run | None = None
         self._one_at_a_time = threading.Lock()
 
@@ -82,14 +83,14 @@ class Site:
             with self._one_at_a_time, kept_programs():
                 return answers[words["kind"]](words, arrays)
         except UnknownRun as error:
-            return self._say(words, refused=str(error), anew=True)
+            return self._reply(words, refused=str(error), restarted=True)
         except Refused as error:
-            return self._say(words, refused=str(error))
+            return self._reply(words, refused=str(error))
         except Exception as error:  # its text may hold values of rows
             traceback.print_exc()
-            return self._say(words, refused=f"its process failed ({type(error).__name__}); its own log says why")
+            return self._reply(words, refused=f"its process failed ({type(error).__name__}); its own log says why")
 
-    def _say(self, asked: dict[str, Any], arrays: dict[str, np.ndarray] | None = None, **words: Any) -> bytes:
+    def _reply(self, asked: dict[str, Any], arrays: dict[str, np.ndarray] | None = None, **words: Any) -> bytes:
         """An answer to these words."""
         whose = {"run": asked.get("run"), "session": asked.get("session"), "party": self.party}
         return pack({**whose, **words}, arrays)
@@ -104,7 +105,7 @@ class Site:
         if words.get("digest") != self.pact.digest:
             raise Refused(
                 f"its pact has the digest {self.pact.digest}, and the server's {words.get('digest')}: problem, parties, method, "
-                "options or a constant that they read differ; send the same file to everybody"
+                "options or a constant that they read differ; send the same file to every party"
             )
         names = [str(words.get(name)) for name in ("run", "session")]
         if not all(re.fullmatch("[0-9a-f]{16}", name) for name in names):
@@ -117,60 +118,60 @@ class Site:
             self.policy.admit_row_outputs()
         description, means = setting.describe(self.pact.agreement, self.party, table)
         self.policy.admit_means(means, description.counts)
-        self.guest = names[0], names[1], table
-        return self._say(words, description=description.as_words())
+        self.greeted = names[0], names[1], table
+        return self._reply(words, description=description.as_words())
 
     def _meet(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
         named = words.get("run"), words.get("session")
         if self.run is not None and self.run.named == named:
-            return self.run.met  # the message came twice
-        if self.guest is None or self.guest[:2] != named:
+            return self.run.meeting_reply  # the message came twice
+        if self.greeted is None or self.greeted[:2] != named:
             raise Refused("it has not greeted this run: the first message of a run is a hello")
-        everybody = tuple(Description.read(each) for each in words["descriptions"])
-        if len(everybody) != len(self.pact.parties):
-            raise Refused(f"{len(everybody)} parties are described, and the pact has {len(self.pact.parties)}")
-        run = _Run(self, *self.guest, everybody, words.get("server"))
+        descriptions = tuple(Description.read(each) for each in words["descriptions"])
+        if len(descriptions) != len(self.pact.parties):
+            raise Refused(f"{len(descriptions)} parties are described, and the pact has {len(self.pact.parties)}")
+        run = _Run(self, *self.greeted, descriptions, words.get("server"))
         if words.get("resume") is not None:
             if self.party not in words["resume"]:
                 raise Refused("nothing of its state was saved in this run; begin a new one")
             run.load(int(words["resume"][self.party]), int(words["as"]))
-        run.met = self._say(words, plan=run.plan.digest)
+        run.meeting_reply = self._reply(words, plan=run.plan.digest)
         self.run = run
-        return run.met
+        return run.meeting_reply
 
     # rounds
 
     def _step(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
         run = self._same(words)
         number = words.get("number")
-        if number == run.last and run.said is not None:
-            return run.said  # the message came twice
+        if number == run.last and run.last_reply is not None:
+            return run.last_reply  # the message came twice
         if not isinstance(number, int) or number <= run.last:
             raise Refused(f"message {number} comes late: {run.last} was answered already")
         reply = run.step(words, arrays)
-        said = self._say(words, reply, number=number, finite=all(map(is_finite, reply.values())))
-        run.last, run.said = number, said
-        return said
+        answer = self._reply(words, reply, number=number, finite=all(map(is_finite, reply.values())))
+        run.last, run.last_reply = number, answer
+        return answer
 
     def _enough(self, words: dict[str, Any]) -> bytes:
         run = self._same(words)
         run.enough = max(run.enough, int(words["number"]))
-        return self._say(words)
+        return self._reply(words)
 
     def _keep(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
         run = self._same(words)
         run.save(run.version(words), int(words["as"]), words["kept"].get(self.party))
-        return self._say(words)
+        return self._reply(words)
 
     def _end(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
         run = self._same(words)
         run.hand_out(run.version(words))
-        return self._say(words)
+        return self._reply(words)
 
     def _same(self, words: dict[str, Any]) -> "_Run":
         if self.run is None or self.run.named != (words.get("run"), words.get("session")):
             raise UnknownRun(
-                "it knows nothing of this run: it was started anew, so resume the run, which greets it again"
+                "it does not know this run, since its process was restarted; resume the run, which greets it again"
             )
         return self.run
 
@@ -179,13 +180,13 @@ class _Run:
     """What a party knows while a run lasts."""
 
     def __init__(
-        self, site: Site, name: str, session: str, table: Table, everybody: tuple[Description, ...], server: Any
+        self, site: Site, name: str, session: str, table: Table, descriptions: tuple[Description, ...], server: Any
     ):
         pact = site.pact
         self.site, self.name, self.named, self.table = site, name, (name, session), table
-        self.met = b""  # what it said when it met the others
+        self.meeting_reply = b""  # repeated where the message comes twice
         described = None if server is None else Description.read(server)
-        agreement = dataclasses.replace(pact.agreement, descriptions=everybody, server=described)
+        agreement = dataclasses.replace(pact.agreement, descriptions=descriptions, server=described)
         bound, self.own = pact.setting.bind_at_party(agreement, site.party, table)
         setting = bound.setting
         self.role = "active" if setting.active and setting.active[self.place] else "passive"
@@ -197,8 +198,8 @@ class _Run:
         self.steps: dict[str, Any] = {}
         self.asked: dict[str, int] = self._counted()
         self.last = 0
-        self.said: bytes | None = None  # to the last message
-        self.number = self.enough = 0  # the message at work, and the last of which it was said that it is enough
+        self.last_reply: bytes | None = None
+        self.number = self.enough = 0  # the message at work, and the last for which `enough` has come
         self.most = HEADER + max(e.message.size for e in self.plan.exchanges.values())
 
     @property

@@ -59,15 +59,15 @@ def serve(
 def _served(
     pact: Pact, link: Link, home: Folder, resume: bool, before: dict[str, Any] | None, progress: bool | None
 ) -> Result:
-    everybody = [description for _, description in _greeted(pact, link, pact.parties)]
-    agreement = dataclasses.replace(pact.agreement, descriptions=tuple(everybody))
+    descriptions = [description for _, description in _greeted(pact, link, pact.parties)]
+    agreement = dataclasses.replace(pact.agreement, descriptions=tuple(descriptions))
     bound, server = pact.setting.bind_at_server(agreement, pact.server, pact.table)
     algorithm = pact.options_for(bound.setting)
     method = algorithm.bind(bound.setting)
     link.plan = ExchangePlan.of(method, bound)
     meeting = {
         "kind": "meet",
-        "descriptions": [each.as_words() for each in everybody],
+        "descriptions": [each.as_words() for each in descriptions],
         "server": None if server is None else server.as_words(),
     }
     plan = link.plan.digest
@@ -81,9 +81,9 @@ def _served(
                 )
 
     def welcome(name: str, version: int) -> None:
-        """A party that was started anew goes on from what it saved."""
+        """A party whose process was restarted continues from what it saved."""
         ((_, description),) = _greeted(pact, link, [name])
-        if description != everybody[pact.parties.index(name)]:
+        if description != descriptions[pact.parties.index(name)]:
             raise PartyRefused(name, "it comes back with another table")
         meet([name], run.kept_by, version)
 
@@ -97,7 +97,7 @@ def _served(
         "version": __about__.VERSION,
         "problem": digest(pact.problem.public),
         "algorithm": digest(method),
-        "data": digest([each.as_words() for each in everybody]),
+        "data": digest([each.as_words() for each in descriptions]),
         "start": digest(np.asarray(bound.start)),
         "seed": seed,
         "disclose": pact.discloses,

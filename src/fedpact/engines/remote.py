@@ -83,7 +83,9 @@ class Link:
     number: int = 0
     oldest: int = NOTHING  # the version that the round began with: those before it are needed no more
     made: dict[int, tuple[int, frozenset[str]]] = dataclasses.field(default_factory=dict)  # version: before it, by whom
-    welcome: Callable[[str, int], None] | None = None  # greets a party anew that lost what it had: its name and version
+    welcome: Callable[[str, int], None] | None = (
+        None  # greets a party again whose process was restarted: its name and version
+    )
     failure: BaseException | None = None
     not_finite: set[str] = dataclasses.field(default_factory=set)  # who said that its numbers were not
 
@@ -187,7 +189,7 @@ class Link:
                 header, arrays = unpack(answers[name], most)
             except Refused as error:
                 raise PartyRefused(name, str(error)) from None
-            comes_back = self.welcome if some and header.get("anew") else None
+            comes_back = self.welcome if some and header.get("restarted") else None
             if "refused" in header and comes_back is None:
                 raise PartyRefused(name, f"it refuses: {header['refused']}")
             if (header.get("run"), header.get("session"), header.get("party")) != (self.run, self.session, name):

@@ -68,7 +68,7 @@ class Trail(eqx.Module):
         return cls(jnp.zeros((memory, size)), jnp.zeros((memory, size)), jnp.zeros(size), jnp.zeros(size))
 
     def extended(self, f: jax.Array, g: jax.Array, slot: jax.Array) -> "Trail":
-        """With the newest difference in place `slot`; slot < 0 begins anew."""
+        """With the newest difference in place `slot`; slot < 0 restarts."""
         begins = slot < 0
         df = jnp.where(begins, 0.0, self.df.at[slot].set(f - self.f))
         dg = jnp.where(begins, 0.0, self.dg.at[slot].set(g - self.g))
@@ -95,7 +95,7 @@ class Central(eqx.Module):
     trail: Trail
     gram: jax.Array
     weights: jax.Array
-    slot: jax.Array  # where the next difference goes; -1: begin anew
+    slot: jax.Array  # where the next difference goes; -1: restart
     least: jax.Array  # the smallest ‖f‖ since the trail began
     since: jax.Array  # rounds since ρ changed
 
@@ -303,22 +303,22 @@ class ADMM(Inner):
         )
 
     def _balanced(self, state: Central, primal: jax.Array, n: int) -> Central:
-        """ρ doubled or halved when primal and dual residual are apart by a factor of ten; Anderson begins anew."""
+        """ρ doubled or halved when primal and dual residual are apart by a factor of ten; Anderson acceleration restarts."""
         primal, dual = jnp.sqrt(primal), state.rho * jnp.sqrt(1.0 * n) * state.step
         factor = jnp.where(primal > 10 * dual, 2.0, jnp.where(dual > 10 * primal, 0.5, 1.0))
         change = (factor != 1.0) & (state.since >= 10)
         changed = eqx.tree_at(
-            lambda s: (s.rho, s.restart, s.since), self._anew(state), (state.rho * factor, jnp.asarray(True), 0)
+            lambda s: (s.rho, s.restart, s.since), self._restarted(state), (state.rho * factor, jnp.asarray(True), 0)
         )
         return choose(change, changed, state)
 
-    def _anew(self, state: Central) -> Central:
+    def _restarted(self, state: Central) -> Central:
         return eqx.tree_at(
             lambda s: (s.weights, s.slot, s.least), state, (0.0 * state.weights, jnp.asarray(-1), jnp.asarray(jnp.inf))
         )
 
     def reopen(self, state: Central, w: jax.Array, regrown: jax.Array) -> Central:
-        state = eqx.tree_at(lambda s: (s.v, s.t), self._anew(state), (w, jnp.zeros((), int)))
+        state = eqx.tree_at(lambda s: (s.v, s.t), self._restarted(state), (w, jnp.zeros((), int)))
         return state if self.warm else eqx.tree_at(lambda s: s.restart, state, jnp.asarray(True))
 
 

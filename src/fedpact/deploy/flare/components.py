@@ -53,18 +53,14 @@ def read_settings(kit: pathlib.Path, pact: str, site: str) -> PactFiles:
 
     Relative paths start at the kit's folder. `local/policy.toml`, if it exists, is the policy unless another is named.
 
-    Args:
-        - kit: the folder of the kit.
-        - pact: the pact's name in the settings.
-        - site: name of the site or the server, for error messages.
+    - `kit`: the folder of the kit.
+    - `pact`: the pact's name in the settings.
+    - `site`: name of the site or the server, for error messages.
 
-    Returns:
-        The paths, each checked to exist but for the state folder.
+    Returns the paths, each checked to exist but for the state folder.
 
-    Raises:
-        FileNotFoundError: the settings or a file that they name is missing.
-        KeyError: the settings have no such pact.
-        ValueError: its entry lacks 'pact' or 'folder', or has an unknown key.
+    Raises FileNotFoundError where the settings or a file that they name is missing, KeyError where the settings have no such
+    pact, and ValueError where its entry lacks 'pact' or 'folder', or has an unknown key.
     """
     path = kit / "local" / SETTINGS
     if not path.is_file():
@@ -88,9 +84,8 @@ def read_settings(kit: pathlib.Path, pact: str, site: str) -> PactFiles:
 class Party:
     """A site's component: one `Site` for each pact, created when the server's first message for it arrives.
 
-    Args:
-        - make_site: called with pact file, party, state folder and policy file (default: `fedpact.deploy.party.Site`;
-          tests pass another).
+    - `make_site`: called with pact file, party, state folder and policy file (default: `fedpact.deploy.party.Site`;
+      tests pass another).
     """
 
     def __init__(self, make_site: Callable[..., MessageHandler] = Site) -> None:
@@ -112,9 +107,8 @@ class Party:
 class FlareChannel:
     """The server's `Channel` to the parties inside a running job; `ask` may be called from any thread.
 
-    Args:
-        - pact: the pact's name in every site's settings.
-        - wait: seconds that a party has for one reply.
+    - `pact`: the pact's name in every site's settings.
+    - `wait`: seconds that a party has for one reply.
     """
 
     interrupts = True  # a site's process has many threads
@@ -170,11 +164,10 @@ class FlareChannel:
 class Server:
     """The server's component: runs the pacts of a job one after the other and adds the outcome of each to the job's results.
 
-    Args:
-        - pacts: their names in the server's own `local/fedpact.json`.
-        - resume: whether to resume the runs saved in their folders (default: False).
-        - wait: seconds that a party has for one reply (default: 600).
-        - serve: the server's loop (default: `fedpact.deploy.server.serve`; tests pass another).
+    - `pacts`: their names in the server's own `local/fedpact.json`.
+    - `resume`: whether to resume the runs saved in their folders (default: False).
+    - `wait`: seconds that a party has for one reply (default: 600).
+    - `serve`: the server's loop (default: `fedpact.deploy.server.serve`; tests pass another).
     """
 
     def __init__(

@@ -26,16 +26,14 @@ def write_job(
 ) -> pathlib.Path:
     """Write a FLARE job that runs pacts one after the other in the same processes.
 
-    Args:
-        - folder: the folder to write, which must not exist; its last part is the job's name.
-        - pacts: names of pacts in every site's own `local/fedpact.json`.
-        - parties: the sites, which must all be connected for the job to start.
-        - resume: whether to resume the saved runs (default: False).
-        - wait: seconds that a party has for one reply (default: 600).
-        - server, party: dotted names of the components' classes (default: those of fedpact; a site has to allow any other).
+    - `folder`: the folder to write, which must not exist; its last part is the job's name.
+    - `pacts`: names of pacts in every site's own `local/fedpact.json`.
+    - `parties`: the sites, which must all be connected for the job to start.
+    - `resume`: whether to resume the saved runs (default: False).
+    - `wait`: seconds that a party has for one reply (default: 600).
+    - `server`, `party`: dotted names of the components' classes (default: those of fedpact; a site has to allow any other).
 
-    Returns:
-        The folder.
+    Returns the folder.
     """
     config = folder / "app" / "config"
     config.mkdir(parents=True)

@@ -47,26 +47,20 @@ def write_kit(
 ) -> pathlib.Path:
     """Write kits for the server, each party and the admin, the jobs, and a README with the commands.
 
-    Args:
-        - pact: the pact file; every kit gets a copy, under its own name.
-        - parties: names of the parties, which become the names of their sites: letters, digits, `-` and `_`.
-        - out: the folder to write; must be empty or not exist yet.
-        - server: the server's host name, as the sites and the admin reach it; its certificate is for this name (default:
-          localhost).
-        - port: the server's one TCP port, for sites and admin (default: 8002).
-        - wait: seconds that a party has for one reply; after that the run stops and names the party (default: 600).
-        - policy: a policy file that every party starts from; each may change its own (default: None, no policy).
-        - lost_after: seconds without a heartbeat after which the server counts a site as lost, at least 5 (default: 60).
+    - `pact`: the pact file; every kit gets a copy, under its own name.
+    - `parties`: names of the parties, which become the names of their sites: letters, digits, `-` and `_`.
+    - `out`: the folder to write; must be empty or not exist yet.
+    - `server`: the server's host name, as the sites and the admin reach it; its certificate is for this name (default:
+      localhost).
+    - `port`: the server's one TCP port, for sites and admin (default: 8002).
+    - `wait`: seconds that a party has for one reply; after that the run stops and names the party (default: 600).
+    - `policy`: a policy file that every party starts from; each may change its own (default: None, no policy).
+    - `lost_after`: seconds without a heartbeat after which the server counts a site as lost, at least 5 (default: 60).
 
-    Returns:
-        The path of the README.
+    Returns the path of the README.
 
-    Raises:
-        FileNotFoundError: there is no pact file.
-        FileExistsError: `out` is not empty.
-        ValueError: another argument is invalid.
-        ImportError: FLARE is not installed.
-        RuntimeError: FLARE's provisioning failed.
+    Raises FileNotFoundError where there is no pact file, FileExistsError where `out` is not empty, ValueError where another
+    argument is invalid, ImportError where FLARE is not installed, and RuntimeError where FLARE's provisioning failed.
     """
     reserved = (SERVER_FOLDER, ADMIN_FOLDER, PROVISION_FOLDER)
     pattern = r"[A-Za-z0-9][A-Za-z0-9_-]*"  # FLARE's own rule for the names of sites
@@ -104,18 +98,14 @@ def write_kit(
 def provision(parties: Sequence[str], folder: pathlib.Path, server: str, port: int) -> dict[str, pathlib.Path]:
     """Run FLARE's own provisioning: a certificate authority, and a kit with certificate and key for each participant.
 
-    Args:
-        - parties: names of the sites.
-        - folder: the folder for the project and what is made; must not exist yet.
-        - server: the server's host name.
-        - port: the server's TCP port.
+    - `parties`: names of the sites.
+    - `folder`: the folder for the project and what is made; must not exist yet.
+    - `server`: the server's host name.
+    - `port`: the server's TCP port.
 
-    Returns:
-        The folder of every participant's kit: of the server, the admin and each party.
+    Returns the folder of every participant's kit: of the server, the admin and each party.
 
-    Raises:
-        ImportError: FLARE is not installed.
-        RuntimeError: the provisioning failed.
+    Raises ImportError where FLARE is not installed, and RuntimeError where the provisioning failed.
     """
     try:
         from nvflare.lighter.constants import CtxKey

@@ -28,10 +28,9 @@ COMMANDS = {
 class JobResult:
     """How a job ended.
 
-    Args:
-        - status: FLARE's status of the job.
-        - pacts: for each pact, whether it `finished`, and a `message`: the result's summary or the error.
-        - folder: the results, downloaded from the server.
+    - `status`: FLARE's status of the job.
+    - `pacts`: for each pact, whether it `finished`, and a `message`: the result's summary or the error.
+    - `folder`: the results, downloaded from the server.
     """
 
     status: str
@@ -50,10 +49,9 @@ class JobResult:
 class LocalFederation:
     """The server and sites of a kit as running processes; a context manager that stops them all when it is left.
 
-    Args:
-        - folder: the folder that `write_kit` wrote.
-        - parties: the parties whose sites to start.
-        - env: environment variables for the processes, added to those of this one (default: None).
+    - `folder`: the folder that `write_kit` wrote.
+    - `parties`: the parties whose sites to start.
+    - `env`: environment variables for the processes, added to those of this one (default: None).
     """
 
     def __init__(self, folder: pathlib.Path, parties: Sequence[str], env: Mapping[str, str] | None = None) -> None:
@@ -92,10 +90,8 @@ class LocalFederation:
     def connect(self) -> None:
         """Log in as the admin and wait until every site is connected.
 
-        Raises:
-            ImportError: FLARE is not installed.
-            TimeoutError: a site is not connected after 120 s.
-            RuntimeError: the process of the server or of a site has ended.
+        Raises ImportError where FLARE is not installed, TimeoutError where a site is not connected after 120 s, and
+        RuntimeError where the process of the server or of a site has ended.
         """
         try:
             from nvflare.fuel.flare_api.flare_api import Session
@@ -133,9 +129,8 @@ class LocalFederation:
     def wait(self, job: str, timeout: float = 0.0) -> JobResult:
         """Wait until a job has ended and download its results.
 
-        Args:
-            - job: FLARE's id for it.
-            - timeout: seconds to wait (default: 0, no limit).
+        - `job`: FLARE's id for it.
+        - `timeout`: seconds to wait (default: 0, no limit).
         """
         meta = self._session.wait_for_job(job, timeout=timeout, poll_interval=0.3)
         results = pathlib.Path(self._session.download_job_result(job)) / "workspace"
@@ -205,19 +200,15 @@ def try_here(pact: pathlib.Path, parties: Sequence[str], out: pathlib.Path, *, w
 
     Everything is stopped also when the run fails, or Ctrl-C or SIGTERM ends this process.
 
-    Args:
-        - pact: the pact file; every party's `load` runs on this machine.
-        - parties: names of the parties.
-        - out: the folder for kits, state and the downloaded results; must be empty or not exist yet.
-        - wait: seconds that a party has for one reply (default: 600).
+    - `pact`: the pact file; every party's `load` runs on this machine.
+    - `parties`: names of the parties.
+    - `out`: the folder for kits, state and the downloaded results; must be empty or not exist yet.
+    - `wait`: seconds that a party has for one reply (default: 600).
 
-    Returns:
-        FLARE's status of the job, the result's summary and the folder of the results.
+    Returns FLARE's status of the job, the result's summary and the folder of the results.
 
-    Raises:
-        RuntimeError: the job did not finish; the message has the same three.
-        TimeoutError: a site did not connect to the server within 120 s.
-        FileNotFoundError, FileExistsError, ValueError, ImportError: as `write_kit`.
+    Raises RuntimeError where the job did not finish; the message has the same three, and TimeoutError where a site did not
+    connect to the server within 120 s, and as `write_kit` does.
     """
     write_kit(pact, parties, out, port=free_port(), wait=wait)
     with sigterm_as_interrupt(), LocalFederation(out, parties) as federation:

@@ -15,14 +15,13 @@ def readme_text(
 ) -> str:
     """The README in Markdown.
 
-    Args:
-        - pact: the pact file.
-        - parties: names of the parties.
-        - address: the server's `host:port`.
-        - storage: the folder of the server's jobs.
-        - wait: seconds that a party has for one reply.
-        - lost_after: seconds without a heartbeat after which a site is lost.
-        - retry: seconds that FLARE keeps a timer per reply.
+    - `pact`: the pact file.
+    - `parties`: names of the parties.
+    - `address`: the server's `host:port`.
+    - `storage`: the folder of the server's jobs.
+    - `wait`: seconds that a party has for one reply.
+    - `lost_after`: seconds without a heartbeat after which a site is lost.
+    - `retry`: seconds that FLARE keeps a timer per reply.
     """
     starts = "\n".join(f"   `{party}/startup/start.sh`" for party in parties)
     return f"""# {pact.name} on NVIDIA FLARE: {", ".join(parties)}

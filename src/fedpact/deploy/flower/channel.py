@@ -19,11 +19,10 @@ class FlowerChannel:
     that is back online is sent the message again (Flower would lose it), and a message that arrives twice gets the same reply. A
     party whose app fails, or that has not replied by then, raises `PartyLost`.
 
-    Args:
-        - grid: Flower's grid of the run.
-        - wait: seconds for all replies to one message (default: 600).
-        - make_message: builds a message from its content, the node's id and its time to live in seconds (default: None, Flower's
-          own `Message`; tests pass another).
+    - `grid`: Flower's grid of the run.
+    - `wait`: seconds for all replies to one message (default: 600).
+    - `make_message`: builds a message from its content, the node's id and its time to live in seconds (default: None, Flower's
+      own `Message`; tests pass another).
     """
 
     interrupts = False  # a party's process handles one message after the other

@@ -28,23 +28,18 @@ def write_kit(
     `out/server` is for the server, `out/<party>` for each site, `out/README.md` has the four commands. The folders hold private
     keys: only their owner can read them.
 
-    Args:
-        - pact: the pact file; copied into every folder.
-        - parties: the parties' names, those of the pact: letters, digits, `-` and `_`.
-        - out: the folder to write; must be empty or not exist yet.
-        - server: host name or IPv4 address under which sites reach the server; it is in the server's certificate (default:
-          localhost).
-        - port: the server's TCP port (default: 9092).
-        - wait: seconds that the server waits for all parties' replies to one message (default: 600).
+    - `pact`: the pact file; copied into every folder.
+    - `parties`: the parties' names, those of the pact: letters, digits, `-` and `_`.
+    - `out`: the folder to write; must be empty or not exist yet.
+    - `server`: host name or IPv4 address under which sites reach the server; it is in the server's certificate (default:
+      localhost).
+    - `port`: the server's TCP port (default: 9092).
+    - `wait`: seconds that the server waits for all parties' replies to one message (default: 600).
 
-    Returns:
-        The path of the README.
+    Returns the path of the README.
 
-    Raises:
-        ModuleNotFoundError: Flower is not installed.
-        FileNotFoundError: there is no pact file.
-        FileExistsError: `out` is not empty.
-        ValueError: another argument is invalid.
+    Raises ModuleNotFoundError where Flower is not installed, FileNotFoundError where there is no pact file, FileExistsError
+    where `out` is not empty, and ValueError where another argument is invalid.
     """
     require_flower()
     check_kit_arguments(pact, parties, out, port=port, wait=wait, reserved=("server",))

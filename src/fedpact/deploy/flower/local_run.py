@@ -24,9 +24,8 @@ class LocalFederation:
 
     Each is started by its own `start.sh` in a process group of its own, and its output is in its folder's `log.txt`.
 
-    Args:
-        - kit: the folder that `write_kit(..., server="127.0.0.1", port=free_port())` wrote.
-        - environment: variables for all processes, added to those of this one (default: None).
+    - `kit`: the folder that `write_kit(..., server="127.0.0.1", port=free_port())` wrote.
+    - `environment`: variables for all processes, added to those of this one (default: None).
     """
 
     def __init__(self, kit: pathlib.Path, environment: dict[str, str] | None = None):
@@ -80,17 +79,14 @@ class LocalFederation:
     def run(self, *, resume: bool = False, wait: float | None = None, limit: float | None = None) -> str:
         """Run the pact once, by the kit's `run.sh`.
 
-        Args:
-            - resume: whether to resume the last run (default: False).
-            - wait: seconds that the server waits for the parties' replies to a message (default: None, as set in the kit).
-            - limit: seconds for the whole run (default: None, no limit).
+        - `resume`: whether to resume the last run (default: False).
+        - `wait`: seconds that the server waits for the parties' replies to a message (default: None, as set in the kit).
+        - `limit`: seconds for the whole run (default: None, no limit).
 
-        Returns:
-            The output of `run.sh`.
+        Returns the output of `run.sh`.
 
-        Raises:
-            RuntimeError: the run failed; the message has the output.
-            subprocess.TimeoutExpired: the run took longer than `limit`.
+        Raises RuntimeError where the run failed; the message has the output, and subprocess.TimeoutExpired where the run took
+        longer than `limit`.
         """
         environment = {} if wait is None else {"FEDPACT_WAIT": repr(float(wait))}
         return self._script("server", "run.sh", *(["--resume"] if resume else []), environment=environment, limit=limit)
@@ -144,18 +140,14 @@ def try_here(pact: pathlib.Path, parties: Sequence[str], out: pathlib.Path, *, w
 
     Everything is stopped also when the run fails, or Ctrl-C or SIGTERM ends this process.
 
-    Args:
-        - pact: the pact file; every party's `load` runs on this machine.
-        - parties: names of the parties.
-        - out: the folder for the kit, state, logs and the result; must be empty or not exist yet.
-        - wait: seconds that the server waits for all parties' replies to one message (default: 600).
+    - `pact`: the pact file; every party's `load` runs on this machine.
+    - `parties`: names of the parties.
+    - `out`: the folder for the kit, state, logs and the result; must be empty or not exist yet.
+    - `wait`: seconds that the server waits for all parties' replies to one message (default: 600).
 
-    Returns:
-        A sentence with the folder of the result.
+    Returns a sentence with the folder of the result.
 
-    Raises:
-        RuntimeError: the run did not finish; the message has the output of `run.sh`.
-        FileNotFoundError, FileExistsError, ValueError, ModuleNotFoundError: as `write_kit`.
+    Raises RuntimeError where the run did not finish; the message has the output of `run.sh`, and as `write_kit` does.
     """
     write_kit(pact, parties, out, server="127.0.0.1", port=free_port(), wait=wait)
     with sigterm_as_interrupt(), LocalFederation(out) as federation:

@@ -24,8 +24,7 @@ LOCK_POLL = 0.1  # seconds between two attempts to lock
 def server_app() -> Any:
     """The ServerApp that runs the pact of the server's folder, or resumes its last run (run config `resume`).
 
-    Raises:
-        ModuleNotFoundError: Flower is not installed.
+    Raises ModuleNotFoundError where Flower is not installed.
     """
     require_flower()
     from flwr.serverapp import ServerApp

@@ -44,10 +44,9 @@ class MessageRejected(Exception):
 def handle_messages(answer: Callable[[bytes], bytes], party: str, address: str) -> None:
     """Reply to every message that the node receives; never returns.
 
-    Args:
-        - answer: computes the reply to a message.
-        - party: the party's name; messages for another are rejected.
-        - address: `host:port` of the node on this machine.
+    - `answer`: computes the reply to a message.
+    - `party`: the party's name; messages for another are rejected.
+    - `address`: `host:port` of the node on this machine.
     """
     client = _client(address)
     while True:
