@@ -26,7 +26,7 @@ ROOMS = [
 ]
 INSIDE = [*ROOMS, "postprocess"]
 ORDER = [*INSIDE, PUBLIC, "reproduce", "cli", "__main__"]
-FOR_ALL = {"precision", "__about__"}
+FOR_ALL = {"arrays", "records", "precision", "__about__"}
 FORBIDDEN = {
     "certificate": {"algorithms", "privacy"},
     "settings": {"algorithms", "privacy"},

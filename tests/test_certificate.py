@@ -289,3 +289,28 @@ def test_a_rosier_claim_changes_nothing(finished: tuple[pathlib.Path, fp.Result]
     check = fp.verify(run, CASE.problem, CASE.parties)
     assert not check.ok
     assert check.stationarity > 1e-4
+
+
+def test_an_infeasible_verdict_is_recomputed(tmp_path: pathlib.Path) -> None:
+    """Two convex limits that exclude each other: the multipliers are a proof, until somebody changes them."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 3))
+    parties = fp.split_rows(fp.Table(x=x, y=(x[:, 0] > 0).astype(int)), parties=3, seed=0)
+    loss = fp.logistic_loss(fp.linear())
+    ones, zeros = (fp.mean(loss, where=fp.col("y") == label).pooled() for label in (1, 0))
+    far = fp.value(fp.squared_norm).at_server() <= 0.01
+    problem = fp.minimize(ones, [(zeros <= 0.1).named("zeros"), far.named("small")])
+    result = fp.solve(problem, parties, save=tmp_path)
+    assert result.status == "infeasible"
+    check = fp.verify(tmp_path, problem, parties)
+    assert check.ok
+    assert check.infeasible
+    assert not check.certificate.holds(result.tolerance)
+    assert "no parameters within" in str(check)
+    with np.load(tmp_path / "answer.npz") as saved:
+        arrays = dict(saved)
+    arrays["server_multipliers"] = 0.0 * arrays["server_multipliers"]
+    np.savez(tmp_path / "answer.npz", **arrays)
+    changed = fp.verify(tmp_path, problem, parties)
+    assert not changed.ok
+    assert not changed.infeasible

@@ -338,8 +338,9 @@ def test_verify_measures_the_same_certificate(name: str) -> None:
     check = fp.verify(folder, stated.problem, stated.parties)
     assert check.ok == result.converged
     assert check.tolerance == result.tolerance
-    assert_same_certificate(check.certificate, result.certificate)
-    assert check.claimed == {number: getattr(check.certificate, number) for number in check.claimed}
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-13)  # units are found by another program
+    jax.tree.map(close, numbers_of(check.certificate), numbers_of(result.certificate))
+    assert check.claimed == {number: getattr(result.certificate, number) for number in check.claimed}
 
 
 def test_runs_end_in_several_ways() -> None:

@@ -143,7 +143,8 @@ def test_ctrl_c_in_every_round(tmp_path: pathlib.Path) -> None:
 
 
 def tight(case: Any, method: str, parties: fp.Parties, **options: Any) -> fp.Result:
-    result = fp.solve(case.problem, parties, METHODS[method], tolerance=TIGHT, max_rounds=20_000, **options)
+    given: dict[str, Any] = {"tolerance": TIGHT, "max_rounds": 20_000, "scale": False, **options}
+    result = fp.solve(case.problem, parties, METHODS[method], **given)
     assert result.converged, result.message
     return result
 

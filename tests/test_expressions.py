@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 import fedpact as fp
 from fedpact.problem.atoms import Atom
 from fedpact.problem.expressions import MOST_PARTS
-from fedpact.problem.oracle import Compiled, Oracle, Program, Shape, Values, compile_problem
+from fedpact.problem.oracle import Oracle, Values
+from fedpact.problem.program import Compiled, Program, compile_problem
+from fedpact.problem.shape import Shape
 from fedpact.settings import bind
 
 Pair = tuple[fp.Expression, Callable[[np.ndarray, dict[str, np.ndarray]], float]]
@@ -86,13 +88,8 @@ def evaluated(program: Program, rows: dict[str, np.ndarray], w: np.ndarray) -> V
     """What one holder of these rows finds; a mean has the weight 1/count on the rows of its mask."""
     masks = [np.ones(len(rows["y"]), bool) if a.where is None else a.where(rows) for a in means(program)]
     weights = np.array([mask / mask.sum() for mask in masks]).reshape(len(masks), len(rows["y"]))
-    oracle = Oracle(
-        {n: jnp.asarray(c) for n, c in rows.items()},
-        jnp.asarray(weights),
-        jnp.asarray(0),
-        jnp.asarray(len(rows["y"])),
-        program,
-    )
+    columns = {n: jnp.asarray(c) for n, c in rows.items()}
+    oracle = Oracle.of(program, columns, jnp.asarray(weights), jnp.asarray(0), jnp.asarray(len(rows["y"])))
     return oracle(jnp.asarray(w))
 
 

@@ -443,8 +443,7 @@ def test_an_empty_slab_is_named_with_its_least_violation(seed: int) -> None:
     found = re.search(r"the least violation found is ([0-9.e+-]+\d)", result.message)
     assert found is not None
     least = float(found.group(1))
-    assert least == pytest.approx(np.min(result.history["violation"]), rel=1e-2)
-    assert 0.0999 <= least <= 0.3
+    assert least == pytest.approx(0.1, rel=1e-2)
 
 
 def test_ovals_apart_are_called_infeasible() -> None:
@@ -491,10 +490,12 @@ def shapes(layout: Layout, field: str = "") -> list[tuple[int, ...]]:
 
 
 def test_a_party_sends_what_is_summed_or_maximised_only() -> None:
-    join, step = list(exchanges(disclose=False).exchanges.values())[:2]
-    assert shapes(join.reply) == []
-    assert shapes(step.reply, ".per_party") == []
+    learn, join, step = list(exchanges(disclose=False).exchanges.values())[:3]
     d, parties, constraints, own = 7, 5, 3, 1
+    assert sorted(shapes(learn.reply, ".sum")) == [(), (own, d), (d,), (d,), (d,)]
+    assert shapes(learn.reply, ".max") == [(constraints,)]  # a unit of each constraint, nothing of its value
+    assert shapes(learn.reply, ".per_party") == shapes(join.reply) == []
+    assert shapes(step.reply, ".per_party") == []
     sent = shapes(step.reply)
     assert not any(count in shape for shape in sent for count in (parties, constraints))
     assert set(sent) <= {(), (d,), (d * (d + 1) // 2,), (own,), (own, d)}  # `own` is the pooled constraint
@@ -505,7 +506,7 @@ def test_a_party_sends_what_is_summed_or_maximised_only() -> None:
 
 @pytest.mark.parametrize("disclose", [True, None])
 def test_a_party_discloses_what_it_agreed_to(disclose: bool | None) -> None:
-    _, step = list(exchanges(disclose).exchanges.values())[:2]
+    _, _, step = list(exchanges(disclose).exchanges.values())[:3]
     assert shapes(step.reply, ".per_party") == [(3,), (3,)]
     assert shapes(step.combined, ".per_party") == [(5, 3), (5, 3)]
     assert not any(5 in shape or 3 in shape for shape in shapes(step.reply, ".sum") + shapes(step.reply, ".max"))
@@ -539,3 +540,20 @@ def test_large_scales_of_constraints_do_not_matter(scale: float) -> None:
     result = solved(problem, quadratics(0, 1, 2), 3, max_rounds=40)
     assert result.status == "converged", result.message
     np.testing.assert_allclose(result.params, [0.9, 0.5, 0.5], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("parties", "rows", "temperature"), [(5, 400, 0.25), (5, 569, 0.1), (8, 400, 1.0), (8, 400, 0.25), (7, 400, 0.1)]
+)
+def test_sharp_rates_at_every_party(parties: int, rows: int, temperature: float) -> None:
+    """At least 95 % of the cancers at each hospital: nonconvex, and the sharper the worse if solved as stated."""
+    data = fp.datasets.breast_cancer()
+    data = data if rows == data.rows else data[np.random.default_rng(0).permutation(data.rows)[:rows]]
+    model, found = fp.linear(bias=True), fp.col("y") == 1
+    rate = fp.mean(fp.positive_rate(model, temperature), where=found)
+    loss = fp.mean(fp.logistic_loss(model), where=~found)
+    problem = fp.minimize(loss, [(rate >= 0.95).named("sensitivity")], fp.l2(1e-3))
+    result = fp.solve(problem, fp.split_rows(data, parties=parties, stratify="y", seed=0), max_rounds=100)
+    assert result.converged, result.message
+    assert result.history["softening"][-1] == 1.0
+    assert min(result.constraint("sensitivity").values) >= 0.95 - 1e-4 * result.constraint("sensitivity").unit

@@ -125,7 +125,7 @@ def test_an_equinox_network_is_trained():
     model = fp.equinox_model(network)
     loss = fp.logistic_loss(model)
     problem = fp.minimize(fp.mean(loss), [fp.mean(loss, where=fp.col("y") == 1) <= 0.6], regularizer=fp.l2(1e-3))
-    result = fp.solve(problem, fp.split_rows(rows, 2, stratify="y"), fp.ProxAL(), max_rounds=12, progress=False)
+    result = fp.solve(problem, fp.split_rows(rows, 2, stratify="y"), fp.ProxAL(), max_rounds=80, progress=False)
     history = result.history["objective"]
     assert history[-1] < history[0] - 0.02
     module = model.module(result.params)

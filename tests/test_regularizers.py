@@ -307,3 +307,48 @@ def test_numpy_numbers_are_weights():
 
 def test_a_list_of_regularisers_is_added_up() -> None:
     assert sum([fp.l1(1.0), fp.l2(2.0)]) == fp.l1(1.0) + fp.l2(2.0)
+
+
+def independent_distance(kind: str, w: np.ndarray, g: np.ndarray, groups: list[list[int]]) -> float:
+    """dist∞(0, g + ∂h(w)) by its definition: the smallest box around −g that meets the subdifferential."""
+    if kind == "group":
+        largest = 0.0
+        for members in groups:
+            part, slope = w[members], g[members]
+            if np.any(part):
+                largest = max(largest, float(np.max(np.abs(slope + 0.7 * part / np.linalg.norm(part)))))
+            elif np.linalg.norm(slope) > 0.7:
+
+                def outside(t: float, slope: np.ndarray = slope) -> float:
+                    nearest = np.clip(0.0, np.abs(slope) - t, np.abs(slope) + t)  # of the box, entry by entry
+                    return float(np.linalg.norm(nearest) - 0.7)
+
+                largest = max(largest, scipy.optimize.brentq(outside, 0.0, np.max(np.abs(slope)), xtol=1e-14))
+        return largest
+    ends = {"l1": (-np.inf, np.inf), "box": (-0.5, 1.0)}[kind]
+    largest = 0.0
+    for x, slope in zip(w, g, strict=True):
+        lo, hi = (-0.7, 0.7) if kind == "l1" and x == 0 else (0.7 * np.sign(x),) * 2 if kind == "l1" else (0.0, 0.0)
+        lo, hi = (-np.inf if x <= ends[0] else lo), (np.inf if x >= ends[1] else hi)
+        largest = max(largest, 0.0 if lo <= -slope <= hi else min(abs(-slope - lo), abs(-slope - hi)))
+    return largest
+
+
+@pytest.mark.parametrize("kind", ["l1", "box", "group"])
+@pytest.mark.parametrize("seed", range(20))
+def test_the_distance_to_the_subdifferential(kind: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    groups = [[0, 1, 2], [3], [4, 5]]
+    w, g = rng.normal(size=6), rng.normal(size=6)
+    w[rng.random(6) < 0.4] = 0.0
+    if kind == "group":
+        for members in groups:
+            w[members] = w[members] if rng.random() < 0.5 else 0.0
+    if kind == "box":
+        w = np.clip(w, -0.5, 1.0)
+    stated = {"l1": fp.l1(0.7), "box": fp.box(-0.5, 1.0), "group": fp.group(0.7, groups)}[kind]
+    h = stated.flat({"w": w})
+    expected = independent_distance(kind, w, g, groups)
+    assert float(h.distance(w, g)) == pytest.approx(expected, abs=1e-12)
+    with jax.enable_x64(True):
+        assert float(jax.jit(h.distance)(w, g)) == pytest.approx(expected, abs=1e-12)

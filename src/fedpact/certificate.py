@@ -13,20 +13,23 @@ import dataclasses
 import math
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 
 from fedpact.problem.atoms import Scope
 from fedpact.problem.expressions import Constraint, bound_in_words
-from fedpact.problem.oracle import Compiled
+from fedpact.problem.program import Compiled
+from fedpact.problem.statement import Problem
+from fedpact.problem.units import Units
 from fedpact.protocol.algorithm import Answer
+from fedpact.records import Record
 
+FAR = 10.0  # times 1 + ‖parameters‖: where no feasible point is within this, none is to be expected at all
 SERVER = "server"
 ALL_ROWS = "all rows"
 
 
-class Measured(eqx.Module):
+class Measured(Record):
     """The results of a certificate's exchanges, over rows or columns."""
 
     stationarity: jax.Array
@@ -36,6 +39,7 @@ class Measured(eqx.Module):
     party_multipliers: jax.Array
     server_constraints: jax.Array
     pooled_constraints: jax.Array
+    infeasible_radius: Any = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +55,7 @@ class ConstraintReport:
     - `multipliers`: >= 0 for inequalities (both sides added), of either sign for equalities; objective per unit of the bound.
     - `violations`: the distance outside the bounds, 0 inside.
     - `margins`: the distance to the nearest bound, negative where it is violated.
+    - `unit`: in which a violation is compared with the tolerance (default 1: that of the expression).
     """
 
     name: str
@@ -63,6 +68,11 @@ class ConstraintReport:
     multipliers: tuple[float, ...]
     violations: tuple[float, ...]
     margins: tuple[float, ...]
+    unit: float = 1.0
+
+    def is_broken(self, holder: int, tolerance: float) -> bool:
+        """Whether the holder's violation is more than a tolerance, in this unit."""
+        return self.violations[holder] > tolerance * self.unit
 
     @property
     def bound(self) -> str:
@@ -93,9 +103,14 @@ class Certificate:
     - `objective`: with the regulariser.
     - `constraints`: one `fp.ConstraintReport` per constraint.
     - `party_multipliers` (parties, scalar constraints), `server_multipliers`, `pooled_multipliers` (scalar constraints,): μ.
+    - `infeasible_radius`: where the multipliers prove, for convex constraints, that no feasible point lies this near, in the
+      units of the parameters; 0 where they prove nothing. Large where a run is "infeasible", and meaningless elsewhere.
     - `personal`: residuals and distances by party, where every party has a model of its own (default None).
+    - `units`: that stationarity, feasibility and complementarity are in, an `fp.protocol.Units` (default None: those of the
+      problem's own numbers): a component of the gradient counts per unit of the objective and of its parameter, a violation
+      per unit of its constraint. Everything else is in the problem's own units.
 
-    All numbers are in the units of the problem's objective and constraints, and 0 at an exact optimum.
+    All three are 0 at an exact optimum.
     """
 
     stationarity: float
@@ -106,11 +121,23 @@ class Certificate:
     party_multipliers: np.ndarray
     server_multipliers: np.ndarray
     pooled_multipliers: np.ndarray
+    infeasible_radius: float = 0.0
     personal: PersonalReport | None = None
+    units: Units | None = None
 
     def holds(self, tolerance: float) -> bool:
         """Whether stationarity, feasibility and complementarity are all at most `tolerance` (> 0)."""
         return all(x <= tolerance for x in (self.stationarity, self.feasibility, self.complementarity))
+
+    def proves_infeasible(self, problem: Problem, parameters: np.ndarray) -> bool:
+        """Whether the multipliers prove that no parameters within ten times 1 + ‖parameters‖ meet all constraints.
+
+        They do so only if all constraints that they weigh are known to be convex.
+        """
+        convex = {constraint.name for constraint in problem.constraints if constraint.is_convex}
+        units = 1.0 if self.units is None else np.asarray(self.units.parameters)
+        far = FAR * (1.0 + float(np.linalg.norm(parameters / units)))
+        return self.infeasible_radius > far and all(report.name in convex for report, _ in conflicting(self))
 
     def constraint(self, name: str) -> ConstraintReport:
         """The report of one constraint by name. Raises KeyError for an unknown name."""
@@ -127,25 +154,44 @@ def certificate_of(names: tuple[str, ...], compiled: Compiled, measured: Measure
     party_c, party_mu = measured.party_constraints, np.asarray(measured.party_multipliers)
     server_c, pooled_c = measured.server_constraints, measured.pooled_constraints
     server_mu, pooled_mu = np.asarray(answer.server_multipliers), np.asarray(answer.pooled_multipliers)
+    units = answer.units and jax.tree.map(np.asarray, answer.units.at_objective(measured.objective))
+    of_scope: dict[Scope, Any] = {"party": 1.0, "server": 1.0, "pooled": 1.0}
+    if units is not None:
+        of_scope = {
+            "party": units.party_constraints,
+            "server": units.server_constraints,
+            "pooled": units.pooled_constraints,
+        }
     sides: dict[Scope, tuple[Any, ...]] = {
         "party": (names, party_c, party_mu, compiled.party.equality),
         "server": ((SERVER,), server_c[None], server_mu[None], compiled.server.equality),
         "pooled": ((ALL_ROWS,), pooled_c[None], pooled_mu[None], compiled.party.pooled_equality),
     }
     feasibility, complementarity = float(measured.outside), 0.0
-    for _, c, mu, equality in sides.values():
-        equal = np.asarray(equality, bool)
+    for scope, (_, c, mu, equality) in sides.items():
+        equal, c = np.asarray(equality, bool), c / of_scope[scope]
+        mu = mu * of_scope[scope] / (1.0 if units is None else units.objective)
         broken = np.where(equal, np.abs(c), np.maximum(c, 0.0))
         active = np.where(equal, 0.0, np.where(mu > 0, np.abs(c), -mu))
         feasibility = float(np.maximum(feasibility, broken.max(initial=0.0)))  # NaN stays NaN
         complementarity = float(np.maximum(complementarity, active.max(initial=0.0)))
-    reports = tuple(_report(*row, *sides[row[1]][:3]) for row in compiled.rows)
+    reports = tuple(_report(*row, *sides[row[1]][:3], units=of_scope[row[1]]) for row in compiled.rows)
     stationarity, objective = float(measured.stationarity), float(measured.objective)
-    return Certificate(stationarity, feasibility, complementarity, objective, reports, party_mu, server_mu, pooled_mu)
+    multipliers = party_mu, server_mu, pooled_mu
+    radius = float(measured.infeasible_radius)
+    return Certificate(
+        stationarity, feasibility, complementarity, objective, reports, *multipliers, radius, units=units
+    )
 
 
 def _report(
-    constraint: Constraint, scope: Scope, rows: tuple[int, ...], holders: tuple[str, ...], c: np.ndarray, mu: np.ndarray
+    constraint: Constraint,
+    scope: Scope,
+    rows: tuple[int, ...],
+    holders: tuple[str, ...],
+    c: np.ndarray,
+    mu: np.ndarray,
+    units: Any,
 ) -> ConstraintReport:
     """The report of a constraint from its scalar inequalities g <= 0."""
     sides, weights = c[:, list(rows)], mu[:, list(rows)]
@@ -157,7 +203,10 @@ def _report(
     broken = np.abs(sides[:, 0]) if constraint.kind == "==" else np.maximum(sides, 0.0).max(axis=1)
     margins = -broken if constraint.kind == "==" else -sides.max(axis=1)
     numbers = (tuple(float(x) for x in column) for column in (values, weights.sum(axis=1), broken, margins))
-    return ConstraintReport(constraint.name, constraint.lower, constraint.upper, scope, rows, holders, *numbers)
+    unit = float(np.max(np.broadcast_to(units, c.shape[1:])[list(rows)]))
+    return ConstraintReport(
+        constraint.name, constraint.lower, constraint.upper, scope, rows, holders, *numbers, unit=unit
+    )
 
 
 def conflicting(certificate: Certificate) -> list[tuple[ConstraintReport, float]]:

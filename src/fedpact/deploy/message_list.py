@@ -80,6 +80,5 @@ def _amount(leaf: Leaf) -> str:
 def wire(pact: Pact) -> MessageList:
     """Trace a pact's method over its parties' tables, loaded in this process; nothing is solved."""
     bound = pact.bind()
-    algorithm = pact.options_for(bound.setting)
-    plan = ExchangePlan.of(algorithm.bind(bound.setting), bound)
-    return MessageList(pact.digest, algorithm.title(bound.setting), pact.parties, tuple(plan.exchanges.values()))
+    plan = ExchangePlan.of(pact.method_for(bound.setting), bound)
+    return MessageList(pact.digest, pact.title_for(bound.setting), pact.parties, tuple(plan.exchanges.values()))

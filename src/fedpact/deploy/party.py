@@ -190,7 +190,7 @@ class _Run:
         bound, self.own = pact.setting.bind_at_party(agreement, site.party, table)
         setting = bound.setting
         self.role = "active" if setting.active and setting.active[self.place] else "passive"
-        method = pact.options_for(setting).bind(setting).deployed(self._is_enough)
+        method = pact.method_for(setting).deployed(self._is_enough)
         self.plan = ExchangePlan.of(method, bound)
         self.bucket = next(at for at, places in enumerate(bound.order) if self.place in places)
         self.states: dict[int, Any] = {NOTHING: None}

@@ -12,8 +12,9 @@ from fedpact import __about__
 from fedpact.deploy.party import VERSIONS
 from fedpact.engines.exchanges import ExchangePlan
 from fedpact.engines.remote import NOTHING, Channel, Link, PartyRefused, RemoteNetwork
+from fedpact.federation.binding import drawn_starts
 from fedpact.federation.description import Description
-from fedpact.federation.rows import checked_seed, title
+from fedpact.federation.rows import Parties, checked_seed, title
 from fedpact.precision import in_double, kept_programs
 from fedpact.run.checkpoint import Folder
 from fedpact.run.fingerprint import digest
@@ -62,8 +63,10 @@ def _served(
     descriptions = [description for _, description in _greeted(pact, link, pact.parties)]
     agreement = dataclasses.replace(pact.agreement, descriptions=tuple(descriptions))
     bound, server = pact.setting.bind_at_server(agreement, pact.server, pact.table)
-    algorithm = pact.options_for(bound.setting)
-    method = algorithm.bind(bound.setting)
+    method = pact.method_for(bound.setting)
+    if pact.starts > 1:
+        first = Parties({pact.parties[0]: descriptions[0].zeros(1)})
+        bound = bound.with_starts(drawn_starts(pact.problem, first, agreement.seed, pact.starts - 1))
     link.plan = ExchangePlan.of(method, bound)
     meeting = {
         "kind": "meet",
@@ -91,7 +94,7 @@ def _served(
     options = pact.options
     tolerance, most = checked_limits(options.get("tolerance", 1e-4), options.get("max_rounds", 10_000))
     seed = checked_seed(options.get("seed", 0))
-    words = algorithm.title(bound.setting)
+    words = pact.title_for(bound.setting)
     run = _DeployedRun(bound, method, words, tolerance, seed, "stepwise", RemoteNetwork(link), link)
     owner = {
         "version": __about__.VERSION,

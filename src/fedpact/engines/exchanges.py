@@ -138,6 +138,8 @@ def title(step: Any) -> str:
         return "keep own part of the answer"
     if isinstance(step, functools.partial):
         return title(step.func)
+    if hasattr(step, "wrapped"):
+        return title(step.wrapped)
     return getattr(step, "__qualname__", None) or getattr(step, "__name__", type(step).__name__)
 
 
@@ -147,6 +149,8 @@ def _code(step: Any) -> Any:
         return GradientStep, _code(step.functions)
     if isinstance(step, functools.partial):
         return _code(step.func)
+    if hasattr(step, "wrapped"):
+        return type(step), _code(step.wrapped)
     return getattr(getattr(step, "__func__", step), "__code__", type(step))
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, NamedTuple, Protocol
 
-import equinox as eqx
 import numpy as np
 
 from fedpact.engines.exchanges import Exchange, ExchangePlan
@@ -18,6 +17,7 @@ from fedpact.engines.serialization import HEADER, Refused, is_finite, pack, unpa
 from fedpact.protocol.engine import HostNetwork
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.phases import Ask, Role
+from fedpact.records import Record
 
 NOTHING = -1  # the version of states that do not exist yet
 
@@ -47,7 +47,7 @@ class Channel(Protocol):
         ...
 
 
-class RemoteStates(eqx.Module):
+class RemoteStates(Record):
     """States that stay with their parties: which version of them is meant."""
 
     version: np.ndarray  # int64

@@ -20,7 +20,9 @@ from fedpact.federation.table_checks import (
     selected,
 )
 from fedpact.problem.columns import kind
-from fedpact.problem.oracle import Oracle, Program, Shape
+from fedpact.problem.oracle import Oracle
+from fedpact.problem.program import Program
+from fedpact.problem.shape import Shape
 from fedpact.problem.statement import Problem
 
 
@@ -41,6 +43,17 @@ def starting_point(problem: Problem, parties: Parties, start: Any, seed: int) ->
     if Shape.of(params) != Shape.of(fresh):
         raise ValueError(f"start= has shapes {_shapes(params)}, the model {_shapes(fresh)}")
     return params
+
+
+def drawn_starts(problem: Problem, parties: Parties, seed: int, count: int) -> list[Any] | None:
+    """The model's own initial parameters with the `count` seeds after this one; None where all seeds give the same."""
+    if problem.model is None:
+        return None
+    holder = Holder.of(parties.names[0], parties[parties.names[0]])
+    seeds = [(seed + k) % 2**63 for k in range(count + 1)]
+    usual, *others = (_numbers(initialised(problem.model, holder, s), "the model's init") for s in seeds)
+    same = all(jax.tree.all(jax.tree.map(np.array_equal, usual, other)) for other in others)
+    return None if same else others
 
 
 def _numbers(params: Any, source: str) -> Any:
@@ -98,4 +111,4 @@ def server_oracle(
         check_without_rows(program)
     index: Any = np.asarray(-1)
     count: Any = np.asarray(0 if own is None else own.rows)
-    return Oracle(rows, weights, index, count, program)
+    return Oracle.of(program, rows, weights, index, count)

@@ -17,8 +17,9 @@ from fedpact.federation.rows import title
 from fedpact.problem.expressions import Expression
 from fedpact.problem.functions import value
 from fedpact.problem.models import Model, squared_norm
-from fedpact.problem.oracle import Oracle, Shape
+from fedpact.problem.oracle import Oracle
 from fedpact.problem.regularizers import Regularizer
+from fedpact.problem.shape import Shape
 from fedpact.problem.split import EMBEDDED, TOP, SplitModel
 from fedpact.problem.statement import Problem
 

@@ -7,7 +7,8 @@ import numpy as np
 
 from fedpact.federation.table import Table
 from fedpact.problem.columns import numeric
-from fedpact.problem.oracle import Oracle, Program
+from fedpact.problem.oracle import Oracle
+from fedpact.problem.program import Program
 
 FILL = 0.8  # a party joins a bucket when it fills at least this part of it
 SMALL = 0.02  # buckets with less than this part of all rows are padded into the next larger one
@@ -46,6 +47,12 @@ def buckets(sizes: list[int], exact: bool) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(sorted(bucket)) for bucket in groups)
 
 
+def _rounded_up(rows: int) -> int:
+    """The next of eight sizes between a power of two and its double."""
+    step = 2 ** max(0, rows.bit_length() - 4)
+    return -(-rows // step) * step
+
+
 def stacked(
     program: Program,
     tables: list[Table],
@@ -53,9 +60,15 @@ def stacked(
     columns: tuple[str, ...],
     places: tuple[int, ...],
     disclose: bool,
+    exact: bool,
 ) -> Oracle:
-    """Oracles of one bucket with a leading party axis, on numpy; short tables repeat their first row, with weight zero."""
+    """Oracles of one bucket with a leading party axis, on numpy; short tables repeat their first row, with weight zero.
+
+    `exact`: no padding. Else all are padded to one of a few sizes, so that a party that gains a row, or another fold of a
+    cross-validation, finds its program compiled.
+    """
     room = max(table.rows for table in tables)
+    room = room if exact else _rounded_up(room)
 
     def fill(array: np.ndarray) -> np.ndarray:
         if len(array) == room:
@@ -67,4 +80,4 @@ def stacked(
     lines: Any = np.stack([np.pad(w, ((0, 0), (0, room - w.shape[1]))) for w in weights])
     index: Any = np.asarray(places)
     count: Any = np.asarray([table.rows for table in tables])
-    return Oracle(rows, lines, index, count, program, disclose)
+    return Oracle.of(program, rows, lines, index, count, disclose)

@@ -11,7 +11,8 @@ import numpy as np
 from fedpact.federation.buckets import arrays
 from fedpact.federation.rows import Parties, title
 from fedpact.problem.atoms import Atom
-from fedpact.problem.oracle import Oracle, Program
+from fedpact.problem.oracle import Oracle
+from fedpact.problem.program import Program
 
 TRIED = 64  # rows of a padded party that functions are tried on
 KEPT = 256  # programs that are remembered
@@ -115,7 +116,7 @@ def not_finite(
 
 def _slopes(own: Oracle, w: jax.Array) -> tuple[jax.Array, jax.Array]:
     def atoms(w: jax.Array) -> jax.Array:
-        return own.program.evaluate(w, own.rows, own.weights)
+        return own.program.evaluate(w, own.rows, own.weights, own.temperatures)
 
     return atoms(w), jax.jacrev(atoms)(w)
 

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Literal
 
 from fedpact.problem.atoms import Scope
-from fedpact.problem.oracle import Program
+from fedpact.problem.program import Program
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,6 +19,7 @@ class Setting:
     - `whole_table_function`: a function that reads tables whole, in words (None where there is none).
     - `nonsmooth`: whether the regulariser h has kinks. `ridge`: a where h is a‖w‖², None where it is another one.
     - `active`, `blocks`: over columns, for each party whether it is active, and its parameters.
+    - `scale`: whether a method may measure in units that it learns at the start (default True).
     - `combine`, `linear_bottoms`: over columns, how outputs of bottom models are combined, and whether all of these are linear.
     """
 
@@ -35,6 +36,7 @@ class Setting:
     blocks: tuple[int, ...] = ()
     combine: Literal["sum", "concat"] = "sum"
     linear_bottoms: bool = False
+    scale: bool = True
 
     @property
     def pooled(self) -> int:

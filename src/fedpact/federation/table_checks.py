@@ -16,7 +16,8 @@ from fedpact.federation.table import Table
 from fedpact.problem.atoms import Atom, Scope
 from fedpact.problem.columns import Mask, kind
 from fedpact.problem.models import Model
-from fedpact.problem.oracle import Compiled, Program, Shape
+from fedpact.problem.program import Compiled, Program
+from fedpact.problem.shape import Shape
 from fedpact.problem.statement import Problem
 
 SHOWN = 5  # values of a column in an error

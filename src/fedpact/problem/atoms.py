@@ -30,10 +30,12 @@ class Evaluator:
         self.params, self.rows, self.dtype = params, rows, dtype
         self.results: dict[Any, jax.Array] = {}
 
-    def __call__(self, function: Callable[[Any, Any], jax.Array]) -> jax.Array:
-        if function not in self.results:
-            self.results[function] = jnp.asarray(function(self.params, self.rows), self.dtype)
-        return self.results[function]
+    def __call__(self, function: Callable[[Any, Any], jax.Array], key: Any = None) -> jax.Array:
+        """The function's result; `key`: by which it is known (default: the function itself, which is hashed)."""
+        key = function if key is None else key
+        if key not in self.results:
+            self.results[key] = jnp.asarray(function(self.params, self.rows), self.dtype)
+        return self.results[key]
 
 
 class Atom(abc.ABC):
@@ -52,8 +54,11 @@ class Atom(abc.ABC):
     where: Mask | None = None
 
     @abc.abstractmethod
-    def evaluate(self, call: Evaluator, weights: jax.Array | None) -> jax.Array:
-        """The value of the atom, a scalar; `weights` (rows,) are the weights of the rows, None where it is not over rows."""
+    def evaluate(self, call: Evaluator, weights: jax.Array | None, key: Any = None) -> jax.Array:
+        """The value of the atom, a scalar; `weights` (rows,) are the weights of the rows, None where it is not over rows.
+
+        `key`: by which the function's result is known (default: the function).
+        """
 
     def curvature(self, params: Any, rows: Any, weights: jax.Array) -> jax.Array | None:
         """∇² of Σ_r weights_r function_r over flat parameters in closed form; None where there is none.
@@ -77,6 +82,15 @@ class Atom(abc.ABC):
         return None
 
     @property
+    def temperature(self) -> float | None:
+        """Of the smooth rate that it averages; None for other functions."""
+        return None if self.loss is None else self.loss.temperature
+
+    def at_temperature(self, temperature: Any) -> "Atom":
+        """The same with its rate at another temperature, which may be an array."""
+        raise NotImplementedError
+
+    @property
     def may_do_anything(self) -> bool:
         """Whether it is over rows and its function is not known to be row-wise and finite on finite rows."""
         return self.over_rows
@@ -85,6 +99,11 @@ class Atom(abc.ABC):
     def is_squared_norm(self) -> bool:
         """Whether it is ‖params‖²."""
         return False
+
+    @property
+    def is_convex(self) -> bool:
+        """Whether it is known to be a convex function of the parameters."""
+        return self.is_squared_norm or (self.loss is not None and self.loss.convex)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,9 +116,13 @@ class Mean(Atom):
     function: RowFunction
     where: Mask | None = None
 
-    def evaluate(self, call: Evaluator, weights: jax.Array | None) -> jax.Array:
+    def evaluate(self, call: Evaluator, weights: jax.Array | None, key: Any = None) -> jax.Array:
         assert weights is not None
-        return weights @ call(self.function)
+        return weights @ call(self.function, key)
+
+    def at_temperature(self, temperature: Any) -> "Mean":
+        assert self.loss is not None
+        return dataclasses.replace(self, function=self.loss.at_temperature(temperature))
 
     def curvature(self, params: Any, rows: Any, weights: jax.Array) -> jax.Array | None:
         return None if self.loss is None else self.loss.curvature(params, rows, weights)
@@ -125,8 +148,8 @@ class Value(Atom):
 
     function: Callable[[Any, Any], jax.Array]
 
-    def evaluate(self, call: Evaluator, weights: jax.Array | None) -> jax.Array:
-        return call(self.function)
+    def evaluate(self, call: Evaluator, weights: jax.Array | None, key: Any = None) -> jax.Array:
+        return call(self.function, key)
 
     @property
     def is_squared_norm(self) -> bool:

@@ -325,6 +325,12 @@ class Constraint:
         below = self._one_sided(self.lower - self.expression) if not math.isinf(self.lower) else ()
         return above + below
 
+    @property
+    def is_convex(self) -> bool:
+        """Whether it is known to admit a convex set of parameters."""
+        terms = [term for part in self.inequalities() for term in part.terms]
+        return self.kind != "==" and all(t.coefficient >= 0 and t.evaluated[0].is_convex for t in terms)
+
     def _one_sided(self, expression: Expression, exact: bool = False) -> tuple[Expression, ...]:
         try:
             parts = expression.smooth_parts()

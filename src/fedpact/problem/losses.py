@@ -87,6 +87,21 @@ class Loss:
         return self.model.score_gram(rows, weights * second)
 
     @property
+    def temperature(self) -> float | None:
+        """Of a smooth rate; None for other losses."""
+        return self.formula.temperature if isinstance(self.formula, _Rate) else None
+
+    def at_temperature(self, temperature: Any) -> "Loss":
+        """The same smooth rate at another temperature."""
+        return dataclasses.replace(self, formula=_Rate(temperature))
+
+    @property
+    def convex(self) -> bool:
+        """Whether it is known to be convex in the parameters: one of fedpact's convex losses of a linear model."""
+        own = isinstance(self.formula, _Logistic | _Hinge) or self.formula in (_softmax, _squared)
+        return own and type(self.model) is Linear
+
+    @property
     def known(self) -> bool:
         """Whether formula and model are fedpact's own, which are row-wise and finite on finite rows."""
         own = isinstance(self.formula, _Logistic | _Hinge | _Rate) or self.formula in (_softmax, _squared)

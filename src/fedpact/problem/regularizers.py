@@ -14,8 +14,11 @@ from typing import Any, Literal
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
+
+from fedpact.arrays import repeat, segment_max, segment_sum, xp
+from fedpact.problem.units import Units
+from fedpact.records import Record
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Regularizer:
         size = sum(np.size(leaf) for leaf in jax.tree.leaves(params))
         ridge, l1 = np.zeros(size), np.zeros(size)
         lower, upper = np.full(size, -math.inf), np.full(size, math.inf)
-        group, groups, weight = np.full(size, -1), 0, 0.0
+        group, groups, weight = np.full(size, -1), 0, np.zeros(0)
         for part in self.parts:
             chosen = _selection(params, part.on)
             if part.kind == "l2":
@@ -71,7 +74,7 @@ class Regularizer:
                 upper = np.where(chosen, np.minimum(upper, part.numbers[1]), upper)
             else:
                 group, groups = _group_numbers(params, part)
-                weight = part.numbers[0]
+                weight = np.full(groups, part.numbers[0])
         if np.any(lower > upper):
             raise ValueError("the boxes of the regulariser have no point in common; widen one or leave it out")
         kinks: Literal["none", "coordinates", "groups"] = "none"
@@ -85,12 +88,12 @@ class Regularizer:
             "lower": lower,
             "upper": upper,
             "group": group,
-            "weight": np.asarray(weight),
+            "weight": weight,
         }
         return FlatRegularizer(**flat, groups=groups, kinks=kinks)
 
 
-class FlatRegularizer(eqx.Module):
+class FlatRegularizer(Record):
     """h on a flat vector w: Σ ridge·w² (smooth) plus a nonsmooth part with a closed-form proximal operator."""
 
     ridge: jax.Array
@@ -104,15 +107,15 @@ class FlatRegularizer(eqx.Module):
 
     def smooth(self, w: jax.Array) -> jax.Array:
         """Σ ridge·w²; its gradient is 2 ridge·w."""
-        return jnp.sum(self.ridge * w**2)
+        return xp.sum(self.ridge * w**2)
 
     def nonsmooth(self, w: jax.Array) -> jax.Array:
         """The nonsmooth part; the indicator of a box counts as 0, since the proximal operator keeps iterates inside."""
         if self.kinks == "none":
-            return jnp.zeros((), w.dtype)
+            return xp.zeros((), w.dtype)
         if self.kinks == "coordinates":
-            return jnp.sum(self.l1 * jnp.abs(w))
-        return self.weight * jnp.sum(self._norms(w))
+            return xp.sum(self.l1 * xp.abs(w))
+        return xp.sum(self.weight * self._norms(w))
 
     def value(self, w: jax.Array) -> jax.Array:
         return self.smooth(w) + self.nonsmooth(w)
@@ -122,52 +125,106 @@ class FlatRegularizer(eqx.Module):
         if self.kinks == "none":
             return w
         if self.kinks == "coordinates":
-            shrunk = jnp.sign(w) * jnp.maximum(jnp.abs(w) - step * self.l1, 0.0)
-            return jnp.clip(shrunk, self.lower, self.upper)
+            shrunk = xp.sign(w) * xp.maximum(xp.abs(w) - step * self.l1, 0.0)
+            return xp.clip(shrunk, self.lower, self.upper)
         norms = self._norms(w)
-        steps = jax.ops.segment_max(jnp.broadcast_to(step, w.shape), self.group, self.groups)
-        scale = jnp.maximum(1.0 - steps * self.weight / jnp.where(norms > 0, norms, 1.0), 0.0)
-        return jnp.where(self.group >= 0, w * scale[self.group], w)
+        steps = segment_max(xp.broadcast_to(step, w.shape), self.group, self.groups)
+        scale = xp.maximum(1.0 - steps * self.weight / xp.where(norms > 0, norms, 1.0), 0.0)
+        return xp.where(self.group >= 0, w * scale[self.group], w)
 
     def prox_slope(self, w: jax.Array, step: jax.Array | float) -> jax.Array:
         """An element of the generalised Jacobian of prox at w, (parameters, parameters)."""
-        return jax.jacfwd(lambda v: self.prox(v, step))(w)
+        if self.kinks == "none":
+            return xp.eye(w.size)
+        if self.kinks == "coordinates":
+            moves = (xp.abs(w) > step * self.l1) & (self.prox(w, step) > self.lower) & (self.prox(w, step) < self.upper)
+            return xp.diag(xp.where(moves, 1.0, 0.0))
+        norms = self._norms(w)[self.group]
+        shrinks = (self.group >= 0) & (norms > 0)
+        part = xp.where(shrinks, step * self.weight[self.group] / xp.where(shrinks, norms, 1.0), 0.0)
+        unit = xp.where((part < 1.0) & shrinks, w / xp.where(shrinks, norms, 1.0), 0.0)
+        together = xp.where(self.group[:, None] == self.group, part[:, None] * unit[:, None] * unit, 0.0)
+        return xp.diag(xp.maximum(1.0 - part, 0.0)) + together
 
     def distance(self, w: jax.Array, gradient: jax.Array) -> jax.Array:
         """dist∞(0, gradient + ∂nonsmooth(w)), with `gradient` that of the smooth part of the objective."""
         if self.kinks == "none":
-            return jnp.max(jnp.abs(gradient), initial=0.0)
+            return xp.max(xp.abs(gradient), initial=0.0)
         if self.kinks == "coordinates":
-            least = gradient + jnp.where(w > 0, self.l1, -self.l1)
-            most = gradient + jnp.where(w < 0, -self.l1, self.l1)
-            least = jnp.where(w <= self.lower, -jnp.inf, least)
-            most = jnp.where(w >= self.upper, jnp.inf, most)
-            return jnp.max(jnp.maximum(jnp.maximum(least, -most), 0.0), initial=0.0)
-        norms, slopes = self._norms(w), self._norms(gradient)
-        safe = jnp.where(norms > 0, norms, 1.0)
-        away = gradient + self.weight * w / safe[self.group]
-        zero = gradient * jnp.maximum(0.0, 1.0 - self.weight / jnp.where(slopes > 0, slopes, 1.0))[self.group]
-        grouped = jnp.where(norms[self.group] > 0, away, zero)
-        return jnp.max(jnp.abs(jnp.where(self.group >= 0, grouped, gradient)), initial=0.0)
+            least = gradient + xp.where(w > 0, self.l1, -self.l1)
+            most = gradient + xp.where(w < 0, -self.l1, self.l1)
+            least = xp.where(w <= self.lower, -xp.inf, least)
+            most = xp.where(w >= self.upper, xp.inf, most)
+            return xp.max(xp.maximum(xp.maximum(least, -most), 0.0), initial=0.0)
+        norms = self._norms(w)
+        away = gradient + (self.weight / xp.where(norms > 0, norms, 1.0))[self.group] * w
+        moving = (self.group < 0) | (norms[self.group] > 0)
+        smooth = xp.where(self.group >= 0, away, gradient)
+        at_zero = xp.where(norms > 0, 0.0, self._distance_to_balls(gradient))
+        return xp.maximum(xp.max(xp.abs(xp.where(moving, smooth, 0.0)), initial=0.0), xp.max(at_zero, initial=0.0))
+
+    def _distance_to_balls(self, gradient: jax.Array) -> jax.Array:
+        """For each group dist∞ of its gradient from the ball ‖z‖₂ <= weight: the t with ‖[|gradient| − t]₊‖₂ = weight."""
+        size = xp.where(self.group >= 0, xp.abs(gradient), 0.0)
+
+        def halve(bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            low, high = bounds
+            middle = 0.5 * (low + high)
+            left = segment_sum(xp.maximum(size - middle[self.group], 0.0) ** 2, self.group, self.groups)
+            outside = left > self.weight**2
+            return xp.where(outside, middle, low), xp.where(outside, high, middle)
+
+        largest = segment_max(size, self.group, self.groups)
+        inside = segment_sum(size**2, self.group, self.groups) <= self.weight**2
+        return xp.where(inside, 0.0, repeat(60, halve, (0.0 * largest, largest))[1])
+
+    def box_only(self) -> "FlatRegularizer":
+        """The box of h alone."""
+        none: dict[str, Any] = {name: 0.0 * getattr(self, name) for name in ("ridge", "l1", "weight")}
+        return dataclasses.replace(self, **none)
+
+    def is_flat_along(self, w: jax.Array, direction: jax.Array) -> jax.Array:
+        """Whether h stays as it is, and the box allows it, however far one goes from w in a direction."""
+        ends = xp.where(direction > 0, xp.isfinite(self.upper), xp.isfinite(self.lower)) & (direction != 0)
+        return (self.value(direction) == 0.0) & ~xp.any(ends)
 
     def inside(self, w: jax.Array, slope: jax.Array) -> jax.Array:
         """`slope` with the components set to 0 whose descent direction leaves the box."""
         walled = ((w <= self.lower) & (slope > 0)) | ((w >= self.upper) & (slope < 0))
-        return jnp.where(walled, 0.0, slope)
+        return xp.where(walled, 0.0, slope)
 
     def outside(self, w: jax.Array) -> jax.Array:
         """The largest distance of an entry of w from the box."""
-        return jnp.max(jnp.maximum(jnp.maximum(self.lower - w, w - self.upper), 0.0), initial=0.0)
+        return xp.max(xp.maximum(xp.maximum(self.lower - w, w - self.upper), 0.0), initial=0.0)
+
+    def in_units(self, units: Units) -> "FlatRegularizer":
+        """h with w in other units, and its value in those of the objective; parameters of a group share a unit."""
+        s, phi = units.parameters, units.objective
+        changed: dict[str, Any] = {
+            "ridge": self.ridge * s**2 / phi,
+            "l1": self.l1 * s / phi,
+            "lower": self.lower / s,
+            "upper": self.upper / s,
+        }
+        if self.groups:
+            changed["weight"] = self.weight * segment_max(s, self.group, self.groups) / phi
+        return dataclasses.replace(self, **changed)
+
+    def alike_in_groups(self, x: jax.Array) -> jax.Array:
+        """The largest entry of its group for every entry of x; entries in no group stay as they are."""
+        if not self.groups:
+            return x
+        return xp.where(self.group >= 0, segment_max(x, self.group, self.groups)[self.group], x)
 
     def padded(self, extra: int) -> "FlatRegularizer":
         """The same h on a longer vector whose last `extra` entries are not regularised."""
-        fill = {"ridge": 0.0, "l1": 0.0, "lower": -jnp.inf, "upper": jnp.inf, "group": -1}
-        longer = {name: jnp.pad(getattr(self, name), (0, extra), constant_values=v) for name, v in fill.items()}
+        fill = {"ridge": 0.0, "l1": 0.0, "lower": -xp.inf, "upper": xp.inf, "group": -1}
+        longer = {name: xp.pad(getattr(self, name), (0, extra), constant_values=v) for name, v in fill.items()}
         return FlatRegularizer(**longer, weight=self.weight, groups=self.groups, kinks=self.kinks)
 
     def _norms(self, w: jax.Array) -> jax.Array:
-        squares = jax.ops.segment_sum(jnp.where(self.group >= 0, w**2, 0.0), self.group, self.groups)
-        return jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1.0)), 0.0)
+        squares = segment_sum(xp.where(self.group >= 0, w**2, 0.0), self.group, self.groups)
+        return xp.where(squares > 0, xp.sqrt(xp.where(squares > 0, squares, 1.0)), 0.0)
 
 
 def l2(weight: float, on: str | Sequence[str] | None = None) -> Regularizer:

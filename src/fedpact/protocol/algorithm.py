@@ -8,13 +8,15 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 
+from fedpact.arrays import xp
 from fedpact.federation.setting import Setting
 from fedpact.problem.atoms import Scope
 from fedpact.problem.oracle import Oracle
+from fedpact.problem.units import Units
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.phases import Phase, Phases, ServerData
+from fedpact.records import Record
 
 Server = TypeVar("Server")
 Split = Literal["rows", "columns", "personal"]
@@ -32,10 +34,10 @@ class Status(enum.IntEnum):
     stalled = 6
 
     def as_array(self) -> jax.Array:
-        return jnp.asarray(int(self))
+        return xp.asarray(int(self))
 
 
-class Goal(eqx.Module):
+class Goal(Record):
     """What a run aims at: both tolerances of Definition 1 of He, Peng and Sun (2024), in the units of the problem's numbers.
 
     - `stationarity`: on the gradient of the Lagrangian, a scalar array.
@@ -46,7 +48,7 @@ class Goal(eqx.Module):
     feasibility: jax.Array
 
 
-class Begin(eqx.Module):
+class Begin(Record):
     """What a run begins with.
 
     - `w`: the first parameters, flat (d,).
@@ -59,7 +61,7 @@ class Begin(eqx.Module):
     key: jax.Array
 
 
-class FirstParameters(eqx.Module):
+class FirstParameters(Record):
     """What parties are sent before the first round, unless a method says otherwise.
 
     - `parameters`: flat (d,).
@@ -68,27 +70,31 @@ class FirstParameters(eqx.Module):
     parameters: jax.Array
 
 
-class Answer(eqx.Module):
+class Answer(Record):
     """What a method hands out, as the server knows it.
 
     - `parameters`: flat (d,).
     - `server_multipliers`, `pooled_multipliers`: of the server's own and of the pooled scalar constraints, >= 0 for inequalities.
     - `infeasible_radius`: no feasible point lies this near, if constraints are convex (0 where nothing is known).
+    - `descent`: the direction (d,) in which the objective falls without end, zero where it does not (default None: not known).
+    - `units`: that the certificate is measured in (default None: the problem's own).
     """
 
     parameters: jax.Array
     server_multipliers: jax.Array
     pooled_multipliers: jax.Array
     infeasible_radius: jax.Array
+    units: Units | None = dataclasses.field(default=None, kw_only=True)
+    descent: jax.Array | None = dataclasses.field(default=None, kw_only=True)
 
     @classmethod
     def without_multipliers(cls, w: jax.Array, *more: Any) -> Self:
         """Of a method that keeps no constraints; `more`: fields that a subclass adds."""
-        none = jnp.zeros(0)
-        return cls(w, none, none, jnp.zeros(()), *more)
+        none = xp.zeros(0)
+        return cls(w, none, none, xp.zeros(()), *more)
 
 
-class Info(eqx.Module):
+class Info(Record):
     """One line of the history, of scalar arrays. Methods add fields of their own by subclassing.
 
     - `objective`: with the regulariser, at the point that was evaluated.
@@ -107,7 +113,7 @@ class PersonalInfo(Info):
     infeasibility: Any = None
 
 
-class Disclosed(eqx.Module):
+class Disclosed(Record):
     """What a party discloses for the report, where it agreed to.
 
     - `constraints`, `multipliers`: of its own scalar constraints at the point just evaluated.
@@ -124,9 +130,15 @@ class Method(eqx.Module, Generic[Server]):
     functions of `OnePhase`.
 
     - `personal_models`: whether `block` is a model of the party's own (default: one model for all).
+    - `few_rounds`: whether runs are so short that compiling the server's functions would take longer than computing them: a
+      driver then calls these with NumPy arrays, on the host (default: no). They are written with `fedpact.arrays`.
     """
 
     personal_models: ClassVar[bool] = False
+
+    @property
+    def few_rounds(self) -> bool:
+        return False
 
     # the phases
 
@@ -183,7 +195,7 @@ class Method(eqx.Module, Generic[Server]):
 
     def multipliers(self, own: Oracle, state: Any, answer: Any) -> jax.Array:
         """The party's own multipliers at the answer (default: zero)."""
-        return jnp.zeros(own.equality.size)
+        return xp.zeros(own.equality.size)
 
     def block(self, own: Any, state: Any, answer: Any) -> jax.Array:
         """The party's own parameters at the answer, where it has some: its block over columns, or its own model (default: the

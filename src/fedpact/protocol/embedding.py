@@ -1,14 +1,14 @@
 """Outputs of bottom models on their way to the label holder, and their gradient on the way back, for either way of combining."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from fedpact.federation.blocks import Block
 from fedpact.protocol.messages import Reply
+from fedpact.records import Record
 
 
-class Embedding(eqx.Module):
+class Embedding(Record):
     """What a party's bottom model gives, (rows, width)."""
 
     embedding: jax.Array

@@ -2,12 +2,13 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from fedpact.records import Record
 
-class Reply(eqx.Module):
+
+class Reply(Record):
     """One party's reply; the field says how replies are combined.
 
     - `sum`: leaves are added over the parties.

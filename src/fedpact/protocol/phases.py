@@ -26,6 +26,7 @@ from fedpact.federation.blocks import Block
 from fedpact.problem.oracle import Oracle
 from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.protocol.messages import Reply, size_in_bytes
+from fedpact.records import Record
 
 PartyStates = Any  # states of all parties: stacked in one process, a version number where they stay with their parties
 Role = Literal["active", "passive"]  # of a holder of columns: with labels and groups, or without
@@ -33,19 +34,21 @@ Step = Callable[[Any, Any, Any], tuple[Any, Reply]]  # (own data, own state, mes
 Functions = Callable[[Any, Any, Any, jax.Array], jax.Array]  # (own data, own state, message, w) -> a vector of numbers
 
 
-class ServerData(eqx.Module):
+class ServerData(Record):
     """What the server has of its own.
 
     - `functions`: the problem's functions on the server's own rows (over columns: on labels and groups).
     - `regularizer`: h.
     - `parties`: how many there are.
     - `active`: for each party, whether it is active; empty where rows are split.
+    - `coldest_rate`: the least temperature of a smooth rate, at most 1.
     """
 
     functions: Oracle
     regularizer: FlatRegularizer
     parties: int = eqx.field(static=True)
     active: tuple[bool, ...] = eqx.field(static=True, default=())
+    coldest_rate: Any = 1.0
 
     def count(self, among: Role | None = None) -> int:
         """How many parties there are, of this role."""
@@ -108,7 +111,7 @@ class Network(Protocol):
         ...
 
 
-class Traffic(eqx.Module):
+class Traffic(Record):
     """What exchanges have cost: how many there were, and bytes over all parties."""
 
     exchanges: Any = 0

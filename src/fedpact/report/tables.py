@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedpact.certificate import Certificate, ConstraintReport
+from fedpact.problem.units import Units
 from fedpact.report import markup
 
 MOST_ROWS = 4000  # of all tables together
@@ -51,10 +52,20 @@ def certificate_gauges(certificate: Certificate, tolerance: float) -> str:
     )
     return (
         "<p>Measured after the run by one more exchange with the parties, from the parameters and multipliers "
-        "alone, independently of the method. All three numbers are 0 at an exact optimum, and in the units of the "
-        f"problem's own objective and constraints. The upright line is the tolerance, {markup.number(tolerance)}. "
+        "alone, independently of the method. All three numbers are 0 at an exact optimum. "
+        f"{_in_words(certificate.units)} The upright line is the tolerance, {markup.number(tolerance)}. "
         f'The scale is logarithmic.</p><ul class="gauges">{"".join(items)}</ul>'
         f'<div class="scale" aria-hidden="true"><div>{ticks}</div></div>'
+    )
+
+
+def _in_words(units: Units | None) -> str:
+    """What the certificate's numbers are relative to."""
+    if units is None:
+        return "They are in the units of the problem's own objective and constraints."
+    return (
+        f"They are relative to an objective of {markup.number(float(units.objective), 3)}, and to units of each parameter and "
+        "each constraint that were found at the start, so that the units of columns do not matter."
     )
 
 
@@ -134,9 +145,9 @@ def _verdict(report: ConstraintReport, at: int, tolerance: float) -> str:
     kind, words = "good", "holds"
     if math.isnan(room):
         kind, words = "bad", "not a number"
-    elif room < -tolerance:
+    elif report.is_broken(at, tolerance):
         kind, words = "bad", "violated"
-    elif room <= tolerance and report.lower != report.upper:
+    elif room <= tolerance * report.unit and report.lower != report.upper:
         kind, words = "edge", "at the limit"
     return f'<td class="left {kind}"><span class="verdict">{SIGNS[kind]} {words}</span></td>'
 
@@ -147,7 +158,7 @@ def _strip(report: ConstraintReport, tolerance: float) -> str:
     low, high = min(margins, default=0.0), max(margins, default=0.0)
     description = f"margins from {markup.number(low, 3)} to {markup.number(high, 3)}"
     low, high = min(low, 0.0), max(high, 0.0)
-    spread = max(high - low, 10 * tolerance)
+    spread = max(high - low, 10 * tolerance * report.unit)
 
     def place(margin: float) -> float:
         return round(STRIP_WIDTH * ((margin - low) / spread + 0.12) / 1.16, 1)

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 FORMAT = 2  # 1 was that of version 0.1, whose states and digests differ
@@ -104,7 +103,7 @@ class Folder:
                     f"{self.path / 'state.npz'} does not fit this run: it has {_described(saved)} where "
                     f"{name.lstrip('.')} of {leaf.dtype}{list(leaf.shape)} is expected; it was made by another version or method"
                 )
-            leaves.append(jnp.asarray(saved))
+            leaves.append(saved)
         history = {name.removeprefix("history."): a for name, a in arrays.items() if name.startswith("history.")}
         return jax.tree.unflatten(jax.tree.structure(template), leaves), history
 

@@ -1,36 +1,46 @@
-"""Three drivers of the same round: chunks of rounds per call (default), the whole run in one, one round per call.
+"""Drivers of the same round: chunks of rounds per call, the whole run in one, one round per call, and the server on the host.
 
 The loop over rounds lives here; a method owns the inside of a round. All three give the same rounds; how many are done per
 call never changes their arithmetic. Where parties are reached from the host, rounds are run one phase after the other, and
-what the server computes between two exchanges is compiled by itself.
+what the server computes between two exchanges is compiled by itself. Methods of few rounds have the server's part computed by
+NumPy on the host instead (`ServerOnHost`): compiling it would take longer than all of their rounds.
 """
 
+import dataclasses
 import functools
+import math
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 
-from fedpact.protocol.algorithm import Begin, Goal, Info, Method, Status
+from fedpact.arrays import on_host, xp
+from fedpact.protocol.algorithm import Answer, Begin, Goal, Info, Method, Status
 from fedpact.protocol.engine import RunNetwork
-from fedpact.protocol.phases import Phase, Phases, ServerData, Traffic, play
+from fedpact.protocol.messages import Reply
+from fedpact.protocol.phases import Ask, PartyStates, Phase, Phases, ServerData, Traffic, play
+from fedpact.records import Record
+from fedpact.settings.base import Bound
 
 CHUNK = 256  # rounds that one call can record
+FEW_NUMBERS = 200_000  # of all parties' data
 KEPT = 50  # kinds of runs whose programs are kept: each holds 300 to 800 mappings of memory, and Linux allows 65,530
 
 
-class Line(eqx.Module):
+class Line(Record):
     """One line of the history, with what the round cost."""
 
     info: Info
     cost: Traffic
 
 
-class Lines(eqx.Module):
+class Lines(Record):
     """Lines of the history as rows of one matrix: a program that writes one array compiles faster than one for each."""
 
     rows: jax.Array
@@ -82,18 +92,128 @@ def _finished(method: Method, own: ServerData, carry: Any) -> tuple[Any, Info]:
     return _typed(method.finish(own, carry))
 
 
+class ServerOnHost:
+    """A network whose server computes on the host; of a network of one process only the parties' steps are compiled."""
+
+    traced: ClassVar[bool] = False
+
+    def __init__(self, network: RunNetwork) -> None:
+        self.network = network
+        size = sum(leaf.size for leaf in jax.tree.leaves(network)) if network.traced else 0
+        self.compiled = _compiled_quickly if size <= FEW_NUMBERS else _compiled_well
+
+    def exchange(self, asks: Sequence[Ask], states: PartyStates) -> tuple[list[Reply], PartyStates]:
+        if not self.network.traced:
+            asks = [ask._replace(message=jax.tree.map(np.asarray, ask.message)) for ask in asks]
+            replies, states = self.network.exchange(asks, states)
+            return jax.device_get(replies), states
+        steps = tuple(ask._replace(message=None) for ask in asks)
+        messages = Packed.of([ask.message for ask in asks])
+        replies, states = self.compiled(steps, self.network, messages, states)
+        return replies.unpacked(), states
+
+    def collect(self, states: PartyStates) -> Any:
+        return self.network.collect(states)
+
+    def place(self, states: Any) -> PartyStates:
+        return self.network.place(states)
+
+    def agree(self, number: int) -> int:
+        return self.network.agree(number)
+
+
+class Packed(Record):
+    """A tree whose floating-point numbers are one vector: a program takes and gives one array faster than thirty."""
+
+    numbers: Any
+    others: list[Any]
+    tree: Any = eqx.field(static=True)
+    shapes: tuple[tuple[int, ...] | None, ...] = eqx.field(static=True)  # None for the others
+
+    @classmethod
+    def of(cls, tree: Any) -> "Packed":
+        leaves, structure = jax.tree.flatten(tree)
+        leaves = [np.asarray(leaf) if on_host(leaf) else leaf for leaf in leaves]
+        real = [leaf.dtype == np.float64 for leaf in leaves]
+        numbers = xp.concatenate(
+            [np.zeros(0), *(leaf.ravel() for leaf, is_real in zip(leaves, real, strict=True) if is_real)]
+        )
+        others = [leaf for leaf, is_real in zip(leaves, real, strict=True) if not is_real]
+        shapes = tuple(leaf.shape if is_real else None for leaf, is_real in zip(leaves, real, strict=True))
+        return cls(numbers, others, structure, shapes)
+
+    def unpacked(self) -> Any:
+        """The tree; of NumPy arrays where this is outside of a program."""
+        numbers, others = self.numbers, iter(self.others)
+        if not isinstance(numbers, Tracer):
+            numbers, others = np.asarray(numbers), iter(jax.device_get(self.others))
+        leaves, end = [], 0
+        for shape in self.shapes:
+            if shape is None:
+                leaves.append(next(others))
+                continue
+            begin, end = end, end + math.prod(shape)
+            leaves.append(numbers[begin:end].reshape(shape))
+        return jax.tree.unflatten(self.tree, leaves)
+
+
+def _exchanged(asks: tuple[Ask, ...], network: RunNetwork, messages: Packed, states: Any) -> tuple[Packed, PartyStates]:
+    full = [ask._replace(message=message) for ask, message in zip(asks, messages.unpacked(), strict=True)]
+    replies, states = network.exchange(full, states)
+    return Packed.of(_typed(replies)), _typed(states)
+
+
+# On few rows a step takes microseconds however it is compiled: then without optimising loops, in half the time.
+_compiled_quickly: Any = jax.jit(_exchanged, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0})
+_compiled_well: Any = jax.jit(_exchanged, static_argnums=0)
+
+
+def _settled(tree: Any) -> Any:
+    """Every number as an array in the order in which a saved state is read: products of matrices round by their layout."""
+    return jax.tree.map(lambda leaf: np.array(leaf, order="C"), tree)
+
+
+def _on_host(
+    phases: Phases, network: ServerOnHost, own: ServerData, carry: Any, states: Any
+) -> tuple[Any, Any, Traffic]:
+    with np.errstate(all="ignore"):
+        return play(phases, own, network, carry, states)
+
+
+def server_data(bound: Bound, network: RunNetwork) -> ServerData:
+    """What the server has of its own: for a server that computes on the host, as NumPy arrays but for its rows."""
+    own = bound.server_data
+    if not isinstance(network, ServerOnHost):
+        return own
+    constants, regularizer, coldest = jax.device_get((own.functions.constants, own.regularizer, own.coldest_rate))
+    functions = dataclasses.replace(own.functions, constants=constants)
+    return dataclasses.replace(own, functions=functions, regularizer=regularizer, coldest_rate=coldest)
+
+
 def run_phases(phases: Phases, network: RunNetwork, own: ServerData, carry: Any, states: Any) -> tuple[Any, Any]:
     """From a carry and the parties' states to those after the phases."""
+    if isinstance(network, ServerOnHost):
+        carry, states, _ = _on_host(phases, network, own, carry, states)
+        return _settled(carry), states
     if network.traced:
         return _played(tuple(phases), network, own, carry, states)
     carry, states, _ = play(compiled_apart(tuple(phases)), own, network, carry, states)
     return carry, states
 
 
+def measure(bound: Bound, network: RunNetwork, answer: Answer, kept: Any) -> Any:
+    """What the certificate is made from, by an exchange of its own."""
+    if bound.measured_on_host:
+        answer = jax.device_get(answer)
+        network = network if isinstance(network, ServerOnHost) else ServerOnHost(network)
+    return run_phases(bound.measurement, network, server_data(bound, network), answer, kept)[0]
+
+
 def begin(method: Method, network: RunNetwork, own: ServerData, w: Any, goal: Goal, seed: int) -> tuple[Any, Any]:
     """The states of the server and of the parties before the first round."""
-    key = jax.random.key_data(jax.random.key(seed))
-    return run_phases(method.opening, network, own, Begin(jnp.asarray(w), goal, key), None)
+    key = np.asarray(jax.random.key_data(jax.random.key(seed)))
+    first: Any = np.asarray(w), goal, key
+    return run_phases(method.opening, network, own, Begin(*first), None)
 
 
 # rounds
@@ -157,16 +277,37 @@ def fused(
     return lax.while_loop(more, once, (server, states, jnp.zeros((), int), nothing))
 
 
+@functools.lru_cache(maxsize=KEPT)
+def _round_of(method: Method) -> Phases:
+    return method.round
+
+
 one_round = jax.jit(traced_round, static_argnums=0)
 
 
 def step(method: Method, network: RunNetwork, own: ServerData, server: Any, states: Any) -> tuple[Any, Any, Line]:
     """One round: for debugging, and for parties that are reached from the host."""
+    if isinstance(network, ServerOnHost):
+        carry, states, cost = _on_host(_round_of(method), network, own, server, states)
+        with np.errstate(all="ignore"):
+            server, info = _settled(method.finish(own, carry))
+        return server, states, Line(info, cost)
     if network.traced:
         return one_round(method, network, own, server, states)
     carry, states, cost = play(compiled_apart(tuple(method.round)), own, network, server, states)
     server, info = _finished(method, own, carry)
     return server, states, Line(info, cost)
+
+
+def some_steps(
+    limit: int, method: Method, network: RunNetwork, own: ServerData, server: Any, states: Any
+) -> tuple[Any, Any, int, Line]:
+    """At most `limit` rounds, one after the other: server, states, how many were done, and their lines."""
+    lines: list[Line] = []
+    while len(lines) < limit and (not lines or int(method.status(server)) == Status.running):
+        server, states, line = step(method, network, own, server, states)
+        lines.append(line)
+    return server, states, len(lines), jax.tree.map(lambda *leaves: np.stack(leaves), *lines)
 
 
 _met: set[Any] = set()
@@ -181,7 +322,7 @@ def met_before(method: Method, *state: Any) -> bool:
     if len(_met) >= KEPT:
         _met.clear()
         compiled_apart.cache_clear()
-        programs: tuple[Any, ...] = (chunk, fused, one_round, _played, _finished)
+        programs: tuple[Any, ...] = (chunk, fused, one_round, _played, _finished, _compiled_quickly, _compiled_well)
         for program in programs:
             program.clear_cache()
     _met.add(kind)

@@ -1,5 +1,6 @@
 """A run under way: rounds until something ends them, saved and resumed, certified and handed out."""
 
+import contextlib
 import dataclasses
 import math
 import time
@@ -7,20 +8,19 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedpact import __about__
-from fedpact.certificate import Certificate, conflicting
+from fedpact.certificate import Certificate
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Goal, Method, Status
 from fedpact.protocol.engine import RunNetwork
 from fedpact.protocol.options import check
 from fedpact.protocol.phases import Traffic
-from fedpact.run import drivers
+from fedpact.run import drivers, sentences
 from fedpact.run.checkpoint import Folder
 from fedpact.run.history import History
-from fedpact.run.progress import ProgressLine
+from fedpact.run.progress import COMPILATION, ProgressLine
 from fedpact.run.result import Result
 from fedpact.settings.base import Bound
 
@@ -31,7 +31,7 @@ CAUTION = 0.25  # methods aim at this part of the tolerance on constraints, whos
 COSTS = ("exchanges", "bytes_up", "bytes_down")
 SHARPENINGS = 5  # how often a method is sent on with a stricter goal when the certificate does not confirm it
 
-Driver = Literal["chunked", "fused", "stepwise"]
+Driver = Literal["host", "chunked", "fused", "stepwise"]
 
 
 @dataclasses.dataclass
@@ -43,20 +43,26 @@ class Run:
     title: str  # of the method, in words
     tolerance: float
     seed: int
-    driver: Driver
+    driver: Driver | None
     network: RunNetwork
 
     def __post_init__(self) -> None:
         began = time.perf_counter()
         self.goal = goal_of(self.tolerance)
+        self.driver = self.driver or ("host" if self.method.few_rounds else "chunked")
+        if self.driver == "host":
+            self.network = drivers.ServerOnHost(self.network)
+        self.own = drivers.server_data(self.bound, self.network)
         self.server, self.parties = drivers.begin(
             self.method, self.network, self.own, self.bound.start, self.goal, self.seed
         )
-        if not self.network.traced:
+        if self.driver == "host":
+            drivers.met_before(self.method, self.own, self.server, self.parties)
+        elif not self.network.traced:
             self.driver = "stepwise"  # there is no program of many rounds
         elif not drivers.met_before(self.method, *self._states) and self.driver == "chunked":
             drivers.chunk(self.method, *self._states, np.asarray(0))  # no round: compiles
-        self.compile_seconds = time.perf_counter() - began
+        self.compile_seconds = time.perf_counter() - began  # and what is compiled within rounds
         self.seconds = 0.0
         self.history = History.empty()
         self.rounds = 0
@@ -66,11 +72,6 @@ class Run:
         self.owner: dict[str, Any] = {}
         self.saved = time.monotonic()
         self.certificate: Certificate | None = None
-
-    @property
-    def own(self) -> Any:
-        """What the server has of its own."""
-        return self.bound.server_data
 
     @property
     def _states(self) -> tuple[Any, ...]:
@@ -148,7 +149,8 @@ class Run:
                     return status
                 if self.rounds >= max_rounds:
                     return Status.max_rounds
-                self.advance(max_rounds - self.rounds)
+                with line.waiting("compiling ...") if not self.rounds else contextlib.nullcontext():
+                    self.advance(max_rounds - self.rounds)
                 line.say(self.summary())
                 if watch is not None:
                     watch(self.history)
@@ -164,12 +166,12 @@ class Run:
 
     def advance(self, most: int) -> None:
         """One call of the driver."""
-        began = time.perf_counter()
+        began, compiled = time.perf_counter(), COMPILATION.seconds
         lines = None
-        if self.driver == "stepwise":
-            server, parties, line = drivers.step(self.method, *self._states)
-            count, lines = 1, jax.tree.map(lambda leaf: np.asarray(leaf)[None], line)
-            cost = line.cost
+        if self.driver in ("host", "stepwise"):
+            limit = 1 if self.driver == "stepwise" else self.network.agree(min(most, self.rounds_per_call()))
+            server, parties, count, lines = drivers.some_steps(limit, self.method, *self._states)
+            cost = jax.tree.map(lambda column: column.sum(), lines.cost)
         elif self.driver == "fused":
             server, parties, count, cost = drivers.fused(self.method, *self._states, np.asarray(most))
         else:
@@ -183,12 +185,17 @@ class Run:
         self.server, self.parties, self.certificate = server, parties, None
         self.history, self.cost = history, cost
         self.rounds += count
-        self.seconds += time.perf_counter() - began
+        passed = time.perf_counter() - began
+        compiling = min(COMPILATION.seconds - compiled, passed)
+        self.compile_seconds += compiling
+        self.seconds += passed - compiling
 
     def rounds_per_call(self) -> int:
         """As many rounds as take about CALL_SECONDS, by what they took so far."""
+        if isinstance(self.network, drivers.ServerOnHost) and not self.network.network.traced:
+            return 1  # parties may be far away: nothing that they did is lost
         if not self.rounds:
-            return 8 if sum(leaf.size for leaf in jax.tree.leaves(self.network)) > SMALL else 64
+            return 8 if sum(leaf.size for leaf in jax.tree.leaves(self.bound.stacks)) > SMALL else 64
         return max(1, int(CALL_SECONDS * self.rounds / max(self.seconds, 1e-6)))
 
     def summary(self) -> str:
@@ -204,7 +211,7 @@ class Run:
     def certify(self) -> Certificate:
         phases = self.bound.conclusion(self.method)
         self.answer, self.kept = drivers.run_phases(phases, *self._states)
-        self.measured, _ = drivers.run_phases(self.bound.measurement, self.network, self.own, self.answer, self.kept)
+        self.measured = drivers.measure(self.bound, self.network, self.answer, self.kept)
         self.certificate = self.bound.certify(self.measured, self.answer)
         return self.certificate
 
@@ -223,7 +230,7 @@ class Run:
             status = Status.converged
         if status == Status.converged and not certificate.holds(self.tolerance):
             status = Status.stopped
-        message = _sentence(status, certificate, self)
+        message = _sentence(status, problem, certificate, self)
         answer = self.bound.hand_out(self.method, self.answer, self.measured, self.kept_by_name())
         result = Result(
             params=answer.params,
@@ -251,6 +258,7 @@ class Run:
                     "party_multipliers": certificate.party_multipliers,
                     "server_multipliers": certificate.server_multipliers,
                     "pooled_multipliers": certificate.pooled_multipliers,
+                    **({} if certificate.units is None else {"start": np.asarray(self.bound.start)}),
                     **answer.blocks,
                 },
                 {
@@ -284,55 +292,25 @@ def goal_of(tolerance: float) -> Goal:
     return Goal(*within)
 
 
-def _sentence(status: Status, certificate: Certificate, run: Run) -> str:
-    numbers = (
-        f"stationarity {certificate.stationarity:.1e}, feasibility {certificate.feasibility:.1e}, "
-        f"complementarity {certificate.complementarity:.1e}"
-    )
+def _sentence(status: Status, problem: Problem, certificate: Certificate, run: Run) -> str:
     if status == Status.converged:
-        return f"every optimality condition holds to {run.tolerance:g} after {run.rounds} rounds"
+        note = sentences.drift(run.answer, certificate, run.bound.shape)
+        return f"every optimality condition holds to {run.tolerance:g} after {run.rounds} rounds{note}"
     if status == Status.diverged or not math.isfinite(certificate.stationarity + certificate.feasibility):
         culprit = run.culprit()
         if culprit is not None:
             return culprit
     if status == Status.max_rounds:
-        done = f"stopped at max_rounds={run.rounds}; {numbers}; go on with a larger max_rounds=, or with save= and resume=True"
-        broken = [r for r in certificate.constraints if max(r.violations) > run.tolerance]
-        if not broken:
-            return done
-        worst = max(broken, key=lambda r: max(r.violations))
-        at = int(np.argmax(worst.violations))
-        place = f"{worst.values[at]:.6g} at {worst.holders[at]}, wanted {worst.bound}"
-        return f"{done}. The best that was reached breaks {worst.name!r}: {place}"
+        return sentences.max_rounds(certificate, run.rounds, run.tolerance)
     if status == Status.diverged:
-        return (
-            f"the iterates grew without bound in round {run.rounds}: the objective may have no minimum (add a regulariser), "
-            "or a function gave NaN"
-        )
+        return sentences.diverged(certificate, run.answer, run.bound.shape, run.rounds, run.tolerance)
     if status == Status.stalled:
-        return (
-            f"no further progress at float64 precision after round {run.rounds}; {numbers}; allow a larger tolerance=, or try "
-            "fp.ProxAL()"
-        )
+        return sentences.stalled(certificate, run.rounds)
     if status == Status.infeasible:
-        pulls = [
-            f"{r.name!r} ({r.values[r.worst]:.3g} at {r.holders[r.worst]}, wanted {r.bound})"
-            for r, _ in conflicting(certificate)[:4]
-        ]
-        h, w = run.own.regularizer, run.answer.parameters
-        if bool(jnp.any((w <= h.lower) | (w >= h.upper))):
-            pulls.append("the box of the regulariser")
-        radius = float(run.answer.infeasible_radius)
-        where = f"within {radius:.1e} of here " if radius < 1e12 else ""
-        return (
-            f"no parameters {where}meet all constraints, if these are convex; they pull against each other: "
-            f"{' and '.join(pulls)}; the least violation found is {_least(run.history):.3g}. Relax a bound, pool it, or drop it"
-        )
+        least = sentences.least_violation(certificate.constraints)
+        return sentences.infeasible(certificate, run.answer, problem, run.own.regularizer, least)
+    numbers = sentences.numbers_of(certificate)
     if certificate.holds(run.tolerance):
         return numbers
     word = "stopped by hand" if int(run.method.status(run.server)) != Status.converged else "stopped unconfirmed"
     return f"{word} after {run.rounds} rounds; {numbers}"
-
-
-def _least(history: History) -> float:
-    return float(np.min(history["violation"])) if len(history) else math.nan

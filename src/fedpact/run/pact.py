@@ -1,6 +1,7 @@
 """A pact: one Python file, the same at every site, with the problem, the parties and how each loads its own rows."""
 
 import contextlib
+import dataclasses
 import importlib.util
 import os
 import pathlib
@@ -18,15 +19,15 @@ from fedpact.federation.table import Table, as_table
 from fedpact.problem.fingerprint import digest
 from fedpact.problem.split import SplitModel
 from fedpact.problem.statement import Problem
-from fedpact.protocol.algorithm import Algorithm
+from fedpact.protocol.algorithm import Algorithm, Method
 from fedpact.run.result import Result
-from fedpact.run.selection import chosen, protected
+from fedpact.run.selection import checked_starts, chosen, from_starts, protected, titled
 from fedpact.run.solve import solve
 from fedpact.settings import bind, setting_of
 from fedpact.settings.base import Agreement, Bound
 from fedpact.settings.row_tables import DISCLOSED
 
-OPTIONS = ("tolerance", "max_rounds", "start", "seed", "disclose", "driver", "privacy")
+OPTIONS = ("tolerance", "max_rounds", "start", "starts", "seed", "disclose", "driver", "privacy", "scale")
 
 
 class Pact:
@@ -110,7 +111,7 @@ class Pact:
     @property
     def discloses(self) -> bool:
         """Whether parties disclose constraints and multipliers in each round: by option, else where there are few."""
-        if self.columns:
+        if self.columns or self.starts > 1:
             return False
         constraints = sum(len(c.inequalities()) for c in self.problem.constraints if c.scope == "party")
         disclose = self.options.get("disclose")
@@ -125,6 +126,20 @@ class Pact:
     def options_for(self, setting: Setting) -> Algorithm:
         """The method for a setting: the pact's own or the default one, with its `privacy` option."""
         return protected(chosen(self.algorithm, setting), self.options.get("privacy"))
+
+    def method_for(self, setting: Setting) -> Method:
+        """What runs: that method, bound to the setting with the pact's options `scale` and `starts`."""
+        setting = dataclasses.replace(setting, scale=self.options.get("scale", True))
+        return from_starts(self.options_for(setting), setting, self.starts)
+
+    def title_for(self, setting: Setting) -> str:
+        """That method in words."""
+        return titled(self.options_for(setting), setting, self.starts)
+
+    @property
+    def starts(self) -> int:
+        """From how many starts the problem is solved at once."""
+        return checked_starts(self.options.get("starts", 1), self.options.get("disclose"))
 
     @property
     def setting(self) -> type[Bound]:

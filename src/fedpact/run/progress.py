@@ -1,21 +1,26 @@
-"""The progress line on the terminal."""
+"""The progress line on the terminal and in notebooks, and how long programs are compiled."""
 
+import contextlib
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from types import TracebackType
-from typing import TextIO
+from typing import Any, TextIO
+
+import jax.monitoring
 
 
 class ProgressLine:
     """A progress line that is rewritten in place, at most ten times a second.
 
-    - `shown`: whether it is written (default None: where the stream is a terminal).
+    - `shown`: whether it is written (default None: where the stream is a terminal, and in notebooks).
     - `stream`: where to (default: stderr).
     """
 
     def __init__(self, shown: bool | None = None, stream: TextIO | None = None):
         self.stream = stream or sys.stderr
-        self.shown = self.stream.isatty() if shown is None else shown
+        self.shown = self.stream.isatty() or "ipykernel" in sys.modules if shown is None else shown
         self.last = 0.0
         self.width = 0
 
@@ -30,6 +35,26 @@ class ProgressLine:
         self.stream.write(f"\r{padded}")
         self.stream.flush()
 
+    @contextlib.contextmanager
+    def waiting(self, text: str) -> Iterator[None]:
+        """Show `text` with the seconds that the block has taken, as long as it takes."""
+        if not self.shown:
+            yield
+            return
+        began, ended = time.monotonic(), threading.Event()
+
+        def tick() -> None:
+            while not ended.wait(0.5):
+                self.say(f"{text} {time.monotonic() - began:.0f} s", now=True)
+
+        ticking = threading.Thread(target=tick, daemon=True)
+        ticking.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            ticking.join()
+
     def __enter__(self) -> "ProgressLine":
         return self
 
@@ -39,3 +64,18 @@ class ProgressLine:
         if self.shown and self.width:
             self.stream.write("\n")
             self.stream.flush()
+
+
+class _CompilationClock:
+    """Seconds that this process has spent on tracing and compiling."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        jax.monitoring.register_event_duration_secs_listener(self._note)
+
+    def _note(self, event: str, duration_secs: float, **_: Any) -> None:
+        if event.startswith("/jax/core/compile/"):
+            self.seconds += duration_secs
+
+
+COMPILATION = _CompilationClock()

@@ -151,13 +151,13 @@ class Result:
         lines = [
             f"{self.status}: {self.message}",
             f"  objective {s['objective']}   stationarity {c.stationarity:.1e}   feasibility {c.feasibility:.1e}   "
-            f"complementarity {c.complementarity:.1e}   (tolerance {s['tolerance']})",
+            f"complementarity {c.complementarity:.1e}   (tolerance {s['tolerance']}{_units_in_words(c)})",
         ]
         for r in c.constraints:
             at = r.worst
             place = f"at {r.holders[at]}" if len(r.holders) == 1 else f"worst of {len(r.holders)} at {r.holders[at]}"
             value = f"{r.values[at]:.6g} {r.bound}"
-            if r.violations[at] > self.tolerance:
+            if r.is_broken(at, self.tolerance):
                 value = f"{r.values[at]:.6g}, which breaks {r.bound} by {r.violations[at]:.3g}"
             lines.append(f"  {r.name}: {value}   {place}   multiplier {r.multipliers[at]:.3g}")
         if c.personal is not None:
@@ -172,3 +172,9 @@ class Result:
         return "\n".join(lines)
 
     __repr__ = __str__
+
+
+def _units_in_words(certificate: Certificate) -> str:
+    if certificate.units is None:
+        return ""
+    return f", relative to an objective of {float(certificate.units.objective):.3g} and to certificate.units"

@@ -8,7 +8,9 @@ import jax.numpy as jnp
 
 from fedpact.algorithms.fair_vfl.method import FairVFL
 from fedpact.algorithms.interior_point.method import InteriorPoint
+from fedpact.algorithms.parts.several_starts import SeveralStarts
 from fedpact.algorithms.personal.projected import PersonalProjected
+from fedpact.algorithms.prox_al.central import CentralProxAL
 from fedpact.algorithms.prox_al.lbfgs import LBFGS
 from fedpact.algorithms.prox_al.method import ProxAL
 from fedpact.engines.local import LocalNetwork
@@ -19,6 +21,7 @@ from fedpact.precision import in_double
 from fedpact.privacy.residuals import EncryptedResiduals
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Algorithm, Begin, Goal, Method
+from fedpact.protocol.options import check
 from fedpact.protocol.phases import play
 from fedpact.report.words import in_bytes
 from fedpact.settings import bind
@@ -27,6 +30,7 @@ from fedpact.settings.base import Bound
 INTERIOR_UP_TO = (
     400  # parameters; above, factoring a Hessian takes longer than L-BFGS's many rounds (docs/benchmarks.md)
 )
+SEVERAL_STARTS = (InteriorPoint, ProxAL, CentralProxAL)  # methods that may begin from several starts at once
 
 
 def automatic(setting: Setting) -> Algorithm:
@@ -52,6 +56,32 @@ def protected(algorithm: Algorithm, privacy: EncryptedResiduals | None) -> Algor
     if not algorithm.sends_residuals:
         raise ValueError(f"fp.EncryptedResiduals protects fp.FairVFL and fp.FedBCD, not {type(algorithm).__name__}")
     return dataclasses.replace(algorithm, privacy=privacy)
+
+
+def checked_starts(starts: Any, disclose: bool | None = None) -> int:
+    """As a user gave them."""
+    check("solve", "starts", starts, lambda x: x >= 1, "a positive whole number; 1 is the default", whole=True)
+    if starts > 1 and disclose:
+        raise ValueError(f"disclose=True: from {starts} starts parties tell nothing in rounds; leave one of them out")
+    return int(starts)
+
+
+def from_starts(algorithm: Algorithm, setting: Setting, starts: int) -> Method[Any]:
+    """The method bound to a setting, from so many starts. Raises ValueError for methods that begin from one."""
+    if starts > 1 and not isinstance(algorithm, SEVERAL_STARTS):
+        able = ", ".join(f"fp.{kind.__name__}" for kind in SEVERAL_STARTS)
+        raise ValueError(
+            f"starts={starts}: {type(algorithm).__name__} begins from one start, unlike {able}; call fp.solve with one "
+            "seed= after another"
+        )
+    method = algorithm.bind(setting)
+    return SeveralStarts(method, starts) if starts > 1 else method
+
+
+def titled(algorithm: Algorithm, setting: Setting, starts: int) -> str:
+    """The method in words, with its starts where there are several."""
+    title = algorithm.title(setting)
+    return f"{title}, {starts} starts" if starts > 1 else title
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,13 +1,15 @@
 """fp.solve: bind, run, certify, hand back; stop cleanly and go on later."""
 
+import dataclasses
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from fedpact import __about__
 from fedpact.engines.local import Local
+from fedpact.federation.binding import drawn_starts
 from fedpact.federation.columns import ColumnParties
 from fedpact.federation.rows import Parties, checked_seed, split_rows
 from fedpact.federation.table import as_table
@@ -22,7 +24,7 @@ from fedpact.run.history import History
 from fedpact.run.loop import Driver, Run, checked_limits
 from fedpact.run.progress import ProgressLine
 from fedpact.run.result import Result
-from fedpact.run.selection import chosen, protected
+from fedpact.run.selection import checked_starts, chosen, from_starts, protected, titled
 from fedpact.settings import bind
 
 
@@ -36,15 +38,17 @@ def solve(
     max_rounds: int = 10_000,
     server: Any = None,
     start: Any = None,
+    starts: int = 1,
     seed: int = 0,
     save: str | os.PathLike[str] | None = None,
     resume: bool = False,
     progress: bool | None = None,
     disclose: bool | None = None,
-    driver: Driver = "chunked",
+    driver: Driver | None = None,
     watch: Callable[[History], None] | None = None,
     privacy: EncryptedResiduals | None = None,
     engine: Engine | None = None,
+    scale: bool = True,
 ) -> Result:
     """Solve a problem over parties and certify the answer.
 
@@ -52,23 +56,34 @@ def solve(
     - `parties`: who holds which rows or columns: from `fp.split_rows` or `fp.split_columns`, or a list or mapping of tables.
     - `algorithm`: the method and its options (default: `fp.InteriorPoint()` up to 400 parameters, `fp.ProxAL(fp.LBFGS())`
       above; over columns `fp.FairVFL()`, with personal sets `fp.PersonalProjected()`; `fp.explain` says which and why).
-    - `tolerance`: on stationarity, feasibility and complementarity, in the units of the problem's own numbers (> 0, default
-      1e-4).
+    - `tolerance`: on stationarity, feasibility and complementarity (> 0, default 1e-4), in the units that `scale` says.
     - `max_rounds`: rounds of communication in all, those before a resume included (>= 1, default 10,000).
     - `server`: the server's own table, for constraints and objectives `.at_server()` (default: none).
     - `start`: parameters to begin with, a tree of the model's shape (default: the model's own initial parameters).
+    - `starts`: how many starts to solve from at once (>= 1, default 1), for nonconvex problems, with `fp.InteriorPoint`,
+      `fp.ProxAL` and `fp.CentralProxAL`. The first is `start`; the others are the model's own initial parameters with the
+      seeds `seed + 1`, `seed + 2`, … where these are random, else w ± z (1 + |w|) with z standard normal, in the units that
+      `scale` says. One exchange serves all starts, with messages `starts` times as long. The run goes on until all have ended
+      or `max_rounds`; the best is then certified: of those that converged the one with the lowest objective, else the least
+      violated one. The history has the best start so far, which it is (`start`) and how many still run (`running`):
+      docs/runs.md.
     - `seed`: of everything random, a whole number from 0 (default 0).
     - `save`: a folder that the run is saved to, every 10 s and at the end (default: nothing is saved).
     - `resume`: go on with the run in that folder, or begin one if it holds none (default: no).
-    - `progress`: a live line on stderr (default: on a terminal).
+    - `progress`: a live line on stderr: seconds of compiling, then the rounds (default: on a terminal and in notebooks).
     - `disclose`: whether parties tell their constraint values and multipliers in every round, for the report's curves (default:
-      up to 512 of them). The certificate at the end tells them in any case.
-    - `driver`: "chunked" (default: many rounds per call, with history), "fused" (one program for the whole run, no history) or
-      "stepwise" (one round per call). The rounds are the same.
+      up to 512 of them, and none with several starts). The certificate at the end tells them in any case.
+    - `driver`: what is compiled. "host": only what parties do, the server computes with NumPy (default of methods of few rounds);
+      "chunked": whole rounds, many per call (default of the others); "stepwise": whole rounds, one per call; "fused": the whole
+      run as one program, without history. The rounds are the same.
     - `watch`: a function of the history so far (`fp.History`), called between calls of the driver (default: none).
     - `privacy`: `fp.EncryptedResiduals()` hides the residuals of fp.FairVFL and fp.FedBCD from passive parties (default: none).
     - `engine`: where the parties are: `fp.Mesh()` spreads them over devices or hosts, or anything with
       `connect(bound) -> (bound, network)`, see docs/write_an_engine.md (default: all in this process, vectorised).
+    - `scale`: whether `fp.InteriorPoint`, `fp.ProxAL` and `fp.CentralProxAL` learn units of the parameters, the objective and
+      each constraint at the start, by one more exchange, and work and are certified in these (default True): then neither the
+      units of a column nor a factor before a constraint or the objective matter. `certificate.units` has them, docs/units.md
+      says how they are found. With False, and for other methods, the tolerance is in the units of the problem's own numbers.
 
     Returns an `fp.Result`. Ctrl-C ends the run with status "stopped"; what was reached is returned, and saved where `save` is
     given.
@@ -82,12 +97,13 @@ def solve(
     for name, flag in (("progress", progress), ("disclose", disclose)):
         if flag is not None and not isinstance(flag, bool):
             raise TypeError(f"{name}={flag!r}: True, False, or None for the default")
-    if not isinstance(resume, bool):
-        raise TypeError(f"resume={resume!r}: True or False")
+    for name, flag in (("resume", resume), ("scale", scale)):
+        if not isinstance(flag, bool):
+            raise TypeError(f"{name}={flag!r}: True or False")
     if watch is not None and not callable(watch):
         raise TypeError(f"watch={watch!r}: a function of the history")
-    if driver not in ("chunked", "fused", "stepwise"):
-        raise ValueError(f"driver={driver!r}: 'chunked', 'fused' or 'stepwise'")
+    if driver not in (None, *get_args(Driver)):
+        raise ValueError(f"driver={driver!r}: one of {', '.join(map(repr, get_args(Driver)))}")
     if engine is not None and not callable(getattr(engine, "connect", None)):
         raise TypeError(
             f"engine={engine!r}: fp.Mesh(), or another engine with a method connect(bound); across organisations see "
@@ -97,14 +113,17 @@ def solve(
         raise ValueError("resume=True needs save=, the folder of the run to go on with")
     parties = parties if isinstance(parties, Parties | ColumnParties) else split_rows(parties)
     own = None if server is None else as_table(server)
-    seed = checked_seed(seed)
-    bound = bind(problem, parties, own, start=start, seed=seed, disclose=disclose)
-    setting = bound.setting
+    seed, starts = checked_seed(seed), checked_starts(starts, disclose)
+    bound = bind(problem, parties, own, start=start, seed=seed, disclose=disclose if starts == 1 else False)
+    setting = dataclasses.replace(bound.setting, scale=scale)
     algorithm = protected(chosen(algorithm, setting), privacy)
-    method = algorithm.bind(setting)
-    with kept_programs():
+    method = from_starts(algorithm, setting, starts)
+    if starts > 1 and isinstance(parties, Parties):
+        bound = bound.with_starts(drawn_starts(problem, parties, seed, starts - 1))
+    with kept_programs(), ProgressLine(progress) as line:
         bound, network = (engine or Local()).connect(bound)
-        run = Run(bound, method, algorithm.title(setting), tolerance, seed, driver, network)
+        with line.waiting("compiling ..."):
+            run = Run(bound, method, titled(algorithm, setting, starts), tolerance, seed, driver, network)
         if save is not None:
             owner = {
                 "version": __about__.VERSION,
@@ -121,6 +140,5 @@ def solve(
                     f"{save} holds {run.rounds} rounds, and the first host's folder another number: they were not saved "
                     "together; begin again in a new folder"
                 )
-        with ProgressLine(progress) as line:
-            status = run.go(max_rounds, line, watch)
+        status = run.go(max_rounds, line, watch)
         return run.result(problem, status)

@@ -4,37 +4,43 @@ import dataclasses
 import os
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
+from fedpact.algorithms.parts.in_units import LEARN_UNITS
 from fedpact.certificate import Certificate
 from fedpact.engines.local import LocalNetwork
 from fedpact.federation.columns import ColumnParties
 from fedpact.federation.rows import Parties, split_rows
 from fedpact.precision import in_double
 from fedpact.problem.statement import Problem
-from fedpact.protocol.algorithm import Answer
+from fedpact.problem.units import Units
+from fedpact.protocol.algorithm import Answer, Begin, Goal
 from fedpact.protocol.options import check
 from fedpact.run import drivers
 from fedpact.run.checkpoint import Folder
 from fedpact.run.fingerprint import digest
 from fedpact.settings import bind
+from fedpact.settings.base import Bound
 
 
 @dataclasses.dataclass(frozen=True)
 class Verification:
     """The recomputed certificate of a saved run. Made by `fp.verify`.
 
-    - `ok`: whether stationarity, feasibility and complementarity are all at most `tolerance`.
-    - `tolerance`: > 0, in the units of the problem.
+    - `ok`: whether what the run claims is confirmed: stationarity, feasibility and complementarity are all at most `tolerance`;
+      or, of a run that ended "infeasible", that its multipliers prove that no feasible point is near (`infeasible`).
+    - `tolerance`: > 0, in the units of `certificate.units`, or of the problem where it has none.
     - `certificate`: as recomputed, an `fp.Certificate`.
     - `claimed`: stationarity, feasibility, complementarity and objective as saved by the run.
+    - `infeasible`: whether the multipliers prove that no parameters within `certificate.infeasible_radius` (in units) meet all
+      constraints, which are convex; that is at least ten times 1 + the norm of the parameters.
     """
 
     ok: bool
     tolerance: float
     certificate: Certificate
     claimed: dict[str, float]
+    infeasible: bool = False
 
     @property
     def stationarity(self) -> float:
@@ -53,6 +59,11 @@ class Verification:
 
     def __str__(self) -> str:
         lines = [f"{'holds' if self.ok else 'does NOT hold'} to {self.tolerance:g}"]
+        if self.infeasible:
+            radius = self.certificate.infeasible_radius
+            lines = [
+                f"holds: the constraints are convex and no parameters within {radius:.1e} units of these meet all of them"
+            ]
         for name, claim in self.claimed.items():
             lines.append(f"  {name}: measured {getattr(self.certificate, name):.3e}, claimed {claim:.3e}")
         return "\n".join(lines)
@@ -70,8 +81,9 @@ def verify(
 ) -> Verification:
     """Recompute the certificate of a run saved in `folder` from the parties' data.
 
-    The folder provides the parameters and multipliers (answer.npz), and the run's tolerance, claimed numbers, party names and
-    digest of the problem (run.json). Everything else is evaluated from `problem` and `parties`.
+    The folder provides the parameters and multipliers and where the run began (answer.npz), and the run's tolerance, claimed
+    numbers, party names and digest of the problem (run.json). Everything else is evaluated from `problem` and `parties`, the
+    units of the certificate too: they are found at the start as the run found them.
 
     - `folder`: of the run, the `save=` of `fp.solve`.
     - `problem`: from `fp.minimize`, the same as that of the run.
@@ -119,15 +131,28 @@ def verify(
         **{f"block {name}": shape for name, shape in bound.block_shapes().items()},
         "server_multipliers": (len(bound.compiled.server.constraints),),
         "pooled_multipliers": (len(bound.compiled.party.pooled),),
+        **({"start": (bound.shape.size,)} if "start" in arrays else {}),
     }
     for name, shape in expected.items():
         if name not in arrays or arrays[name].shape != shape:
             raise ValueError(f"{folder}: {name} has the shape {getattr(arrays.get(name), 'shape', None)}, not {shape}")
-    w, server_mu, pooled_mu = (jnp.asarray(arrays[n]) for n in ("w", "server_multipliers", "pooled_multipliers"))
-    answer = Answer(w, server_mu, pooled_mu, jnp.asarray(0.0))
+    stated: list[Any] = [*(arrays[name] for name in ("w", "server_multipliers", "pooled_multipliers")), np.zeros(())]
     network, kept = LocalNetwork.of(bound), bound.kept_in(arrays)
-    measured, _ = drivers.run_phases(bound.measurement, network, bound.server_data, answer, kept)
+    units = None if "start" not in arrays else _units(bound, network, arrays["start"])
+    answer = Answer(*stated, units=units)
+    measured = drivers.measure(bound, network, answer, kept)
     certificate = bound.certify(measured, answer)
     claimed = {name: float(words[name]) for name in ("stationarity", "feasibility", "complementarity", "objective")}
     asked = float(words["tolerance"] if tolerance is None else tolerance)
-    return Verification(certificate.holds(asked), asked, certificate, claimed)
+    infeasible = words["status"] == "infeasible" and certificate.proves_infeasible(problem, arrays["w"])
+    return Verification(certificate.holds(asked) or infeasible, asked, certificate, claimed, infeasible)
+
+
+def _units(bound: Bound, network: LocalNetwork, start: np.ndarray) -> Units:
+    """The units of the run, found again at its start."""
+    nothing: Any = np.zeros(())
+    first: Any = start, Goal(nothing, nothing), np.zeros(2, np.uint32)
+    on_host = drivers.ServerOnHost(network)
+    return drivers.run_phases((LEARN_UNITS,), on_host, drivers.server_data(bound, on_host), Begin(*first), None)[
+        0
+    ].units

@@ -17,7 +17,8 @@ from fedpact.certificate import Certificate
 from fedpact.federation.description import Description
 from fedpact.federation.setting import Setting
 from fedpact.federation.table import Table
-from fedpact.problem.oracle import Compiled, Shape
+from fedpact.problem.program import Compiled
+from fedpact.problem.shape import Shape
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Answer, Method
 from fedpact.protocol.messages import Reply
@@ -60,7 +61,7 @@ class Bound(eqx.Module):
 
     - `stacks`: the parties' own data, one stack with a leading party axis for each bucket of like parties.
     - `server_data`: what the server has of its own.
-    - `start`: the first parameters that the server holds, flat.
+    - `start`: the first parameters that the server holds, flat; one row for each where there are several starts.
     - `order`: for each bucket, the places of its parties. `names`, `rows`: of all parties.
     """
 
@@ -75,6 +76,7 @@ class Bound(eqx.Module):
     measurement: ClassVar[
         Phases
     ]  # of the certificate: from the answer and what parties keep of it, to what `certify` takes
+    measured_on_host: ClassVar[bool] = False  # whether the server's part of it is written with `fedpact.arrays`
     sends_row_outputs: ClassVar[bool] = False  # whether parties send a number for every row
 
     # for methods
@@ -92,6 +94,13 @@ class Bound(eqx.Module):
     def conclusion(self, method: Method) -> Phases:
         """From the server's state to the answer; the parties' states become what they keep of it."""
         return (*method.closing, Phase(method.answer, Keep(type(self), method), Answered(method)))
+
+    def with_starts(self, others: Sequence[Any] | None) -> Self:
+        """The same, to be solved from other first parameters too, trees of the model's shape (None: the method draws them)."""
+        if others is None:
+            return self
+        flat = [np.asarray(self.start), *(np.asarray(self.shape.ravel(params)) for params in others)]
+        return dataclasses.replace(self, start=jax.device_put(np.stack(flat)))
 
     # for results
 

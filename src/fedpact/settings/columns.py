@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,33 +21,36 @@ from fedpact.federation.rows import checked_seed, title
 from fedpact.federation.setting import Setting
 from fedpact.federation.table import Table
 from fedpact.federation.table_checks import Holder, checked_columns, columns_read, mean_weights
-from fedpact.problem.oracle import Oracle, Shape, Values, compile_problem
+from fedpact.problem.oracle import Oracle, Values
+from fedpact.problem.program import compile_problem
 from fedpact.problem.regularizers import Regularizer
+from fedpact.problem.shape import Shape
 from fedpact.problem.split import EMBEDDED, TOP, SplitModel
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Answer, Method
 from fedpact.protocol.embedding import combined, contribution, own_share
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.phases import Phase, Phases, ServerData, send_nothing
+from fedpact.records import Record
 from fedpact.settings.base import Agreement, Bound, HandedOut
 
 
-class EmbeddingGradient(eqx.Module):
+class EmbeddingGradient(Record):
     """The gradient of the Lagrangian in what the bottom models gave, and its factor of the blocks' squared norm."""
 
     gradient: jax.Array
     ridge: jax.Array
 
 
-class OwnNorm(eqx.Module):
+class OwnNorm(Record):
     squared_norm: jax.Array  # of a party's block
 
 
-class OwnGradient(eqx.Module):
+class OwnGradient(Record):
     largest_gradient_entry: jax.Array  # of the Lagrangian, for a party's block
 
 
-class Evaluated(eqx.Module):
+class Evaluated(Record):
     """At the label holder, between the two exchanges."""
 
     values: Values
@@ -211,7 +213,7 @@ class ColumnsBound(Bound):
         rows: Any = {name: np.asarray(parties.labels[name]) for name in columns}
         index: Any = np.asarray(-1)
         count: Any = np.asarray(parties.rows)
-        oracle = Oracle(rows, weights, index, count, compiled.party)
+        oracle = Oracle.of(compiled.party, rows, weights, index, count)
         w: Any = shape.ravel(top)
         order = tuple(bucket for bucket, _ in blocks)
         stacks = tuple(_with_labels(block, bucket, oracle, parties) for bucket, block in blocks)

@@ -11,7 +11,6 @@ An answer is the parties' models. With Ḡ = (1/m) Σ_i [∇f_i(x̄) − σ_i(x_
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,18 +20,19 @@ from fedpact.problem.oracle import Oracle
 from fedpact.protocol.algorithm import Answer, Method
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.phases import Phase, Phases, ServerData, send_carry, send_nothing
+from fedpact.records import Record
 from fedpact.settings.base import HandedOut
 from fedpact.settings.row_tables import RowTables
 
 
-class OwnModel(eqx.Module):
+class OwnModel(Record):
     """A party's model as it is handed out, and as the method left it, before it was projected."""
 
     point: jax.Array
     unprojected: jax.Array
 
 
-class MeanModel(eqx.Module):
+class MeanModel(Record):
     """The mean of the parties' models, and the gradient Ḡ there."""
 
     mean: jax.Array
@@ -40,27 +40,27 @@ class MeanModel(eqx.Module):
     objective: jax.Array
 
 
-class OwnParameters(eqx.Module):
+class OwnParameters(Record):
     parameters: jax.Array
 
 
-class MeanParameters(eqx.Module):
+class MeanParameters(Record):
     parameters: jax.Array
 
 
-class ObjectiveSums(eqx.Module):
+class ObjectiveSums(Record):
     objective: jax.Array
     gradient: jax.Array
 
 
-class OwnResidual(eqx.Module):
+class OwnResidual(Record):
     """How far a party's model is from stationary, and from its own set."""
 
     stationarity: jax.Array
     distance_to_set: jax.Array
 
 
-class MeasuredModels(eqx.Module):
+class MeasuredModels(Record):
     mean: jax.Array
     objective: jax.Array
     residuals: OwnResidual  # one entry for each party

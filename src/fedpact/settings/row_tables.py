@@ -16,9 +16,11 @@ from fedpact.federation.rows import Parties, checked_seed, split_rows, title
 from fedpact.federation.setting import Setting
 from fedpact.federation.table import Table, as_table
 from fedpact.federation.table_checks import Holder, check_columns, check_labels, columns_read, mean_weights, selected
-from fedpact.problem.oracle import Compiled, Oracle, Shape, compile_problem
+from fedpact.problem.oracle import Oracle
 from fedpact.problem.personal import Own, kinds, together
+from fedpact.problem.program import Compiled, compile_problem
 from fedpact.problem.sets import Everywhere
+from fedpact.problem.shape import Shape
 from fedpact.problem.split import SplitModel
 from fedpact.problem.statement import Problem
 from fedpact.protocol.phases import ServerData
@@ -54,7 +56,8 @@ class RowTables(Bound):
         return self.stacks[0].discloses
 
     def not_finite(self) -> str | None:
-        return not_finite(self.stacks, self.server_data.functions, self.order, self.names, self.start)
+        start = self.start.reshape(-1, self.shape.size)[0]
+        return not_finite(self.stacks, self.server_data.functions, self.order, self.names, start)
 
     @classmethod
     def bind(cls, problem: Problem, parties: Any, server: Any, *, start: Any, seed: int, disclose: bool | None) -> Self:
@@ -85,7 +88,8 @@ class RowTables(Bound):
         stacks = tuple(
             _with_sets(
                 stacked(
-                    compiled.party, [holders[i].table for i in bucket], [weights[i] for i in bucket], columns, bucket, disclose
+                    compiled.party, [holders[i].table for i in bucket], [weights[i] for i in bucket], columns, bucket, disclose,
+                    whole_table_function is not None,
                 ),
                 own_sets and [own_sets[i] for i in bucket],
             )
@@ -95,7 +99,9 @@ class RowTables(Bound):
         stacks = guarded(stacks, [[holders[i].title for i in bucket] for bucket in order], w)
         at_server = guarded_server(at_server, w)
         compiled = dataclasses.replace(compiled, party=stacks[0].program, server=at_server.program)
-        own = ServerData(at_server, problem.regularizer.flat(params), len(parties))
+        own = ServerData(
+            at_server, problem.regularizer.flat(params), len(parties), coldest_rate=_coldest_rate(compiled)
+        )
         bound = cls(
             stacks,
             own,
@@ -122,10 +128,11 @@ class RowTables(Bound):
     def bind_at_party(cls, agreement: Agreement, name: str, table: Table) -> tuple[Self, Oracle]:
         bound = cls._bind_described(agreement, agreement.server)
         compiled, columns, params = _checked_at_party(agreement, name, table)
+        exact = bound.whole_table_function is not None
         holder, index = Holder.of(name, table), agreement.names.index(name)
         totals = tuple(np.sum([each.counts for each in agreement.descriptions], axis=0).astype(int).tolist())
         weights = mean_weights(compiled, [holder], totals)
-        stack = stacked(compiled.party, [table], weights, columns, (index,), agreement.disclose)
+        stack = stacked(compiled.party, [table], weights, columns, (index,), agreement.disclose, exact)
         personal = agreement.problem.personal
         own_set = personal and personal.of_party(name, agreement.names, params)
         stack = _with_sets(stack, own_set and [own_set])
@@ -160,7 +167,7 @@ class RowTables(Bound):
         rows = 1 if whole_table_function is None else descriptions[0].rows
         everyone = tuple(range(len(names)))
         tables, weights = [descriptions[0].zeros(rows)] * len(names), [np.zeros((means, rows))] * len(names)
-        stack = stacked(compiled.party, tables, weights, columns, everyone, agreement.disclose)
+        stack = stacked(compiled.party, tables, weights, columns, everyone, agreement.disclose, exact=True)
         any_set = problem.personal and problem.personal.like(Everywhere(), params)
         stack = _with_sets(stack, any_set and [any_set] * len(names))
         w: Any = compiled.party.shape.ravel(params)
@@ -170,12 +177,16 @@ class RowTables(Bound):
             at_server = server_oracle(problem, compiled.server, server, params, columns, holder)
             at_server = guarded_server(at_server, w)
             compiled = dataclasses.replace(compiled, server=at_server.program)
-        own = ServerData(at_server, problem.regularizer.flat(params), len(names))
+        own = ServerData(at_server, problem.regularizer.flat(params), len(names), coldest_rate=_coldest_rate(compiled))
         sizes = tuple(each.rows for each in descriptions)
         bound = cls(
             (stack,), own, w, (everyone,), names, sizes, compiled, whole_table_function, problem.regularizer.even
         )
         return jax.device_put(bound)
+
+
+def _coldest_rate(compiled: Compiled) -> np.ndarray:
+    return np.asarray(min((1.0, *compiled.party.temperatures, *compiled.server.temperatures)))
 
 
 def _with_sets(stack: Oracle, own_sets: Sequence[Own] | None) -> Oracle:
@@ -216,4 +227,4 @@ def _zero_server(compiled: Compiled, description: Description) -> Oracle:
     index: Any = np.asarray(-1)
     count: Any = np.asarray(description.rows)
     weights: Any = np.zeros((len(compiled.server.over_rows), max(description.rows, 1)))
-    return Oracle(rows, weights, index, count, compiled.server)
+    return Oracle.of(compiled.server, rows, weights, index, count)

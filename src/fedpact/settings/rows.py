@@ -3,55 +3,76 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from fedpact.arrays import xp
 from fedpact.certificate import Certificate, Measured, certificate_of
-from fedpact.problem.oracle import Oracle, Values
+from fedpact.problem.infeasibility import empty_radius
+from fedpact.problem.oracle import Oracle, Values, weighted_gradients
 from fedpact.protocol.algorithm import Answer, Method
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.phases import Phase, Phases, ServerData, send_carry
+from fedpact.records import Record
 from fedpact.settings.base import HandedOut
 from fedpact.settings.row_tables import RowTables
 
 
-class LagrangianSums(eqx.Module):
+class LagrangianSums(Record):
     """A party's share of the Lagrangian at the answer."""
 
     objective: jax.Array
     lagrangian_gradient: jax.Array
+    constraint_gradient: jax.Array  # Jᵀμ alone, and μᵀc: do they prove that there is no feasible point?
+    weighted_violation: jax.Array
     pooled_constraints: jax.Array
 
 
-class OwnConstraints(eqx.Module):
+class OwnConstraints(Record):
     """A party's own constraints and multipliers at the answer, which it discloses here."""
 
     constraints: jax.Array
     multipliers: jax.Array
 
 
+def lagrangian(own: Oracle, answer: Answer, multipliers: jax.Array) -> tuple[Values, LagrangianSums]:
+    """A holder's functions at the answer, and its share of the sums."""
+
+    def of_constraints(at: Values) -> Values:
+        return Values(xp.zeros_like(at.objective), multipliers, answer.pooled_multipliers)
+
+    def of_objective(at: Values) -> Values:
+        return Values(xp.ones_like(at.objective), 0.0 * at.constraints, 0.0 * at.pooled)
+
+    values, (slope, pull) = weighted_gradients(own, answer.parameters, of_objective, of_constraints)
+    violation = multipliers @ values.constraints + answer.pooled_multipliers @ values.pooled
+    return values, LagrangianSums(values.objective, slope + pull, pull, violation, values.pooled)
+
+
 def measure_at_party(own: Oracle, multipliers: jax.Array, answer: Answer) -> tuple[jax.Array, Reply]:
-    values, pull = jax.vjp(own, answer.parameters)
-    weights = Values(jnp.ones_like(values.objective), multipliers, answer.pooled_multipliers)
-    sums = LagrangianSums(values.objective, pull(weights)[0], values.pooled)
+    values, sums = lagrangian(own, answer, multipliers)
     return multipliers, Reply(sum=sums, per_party=OwnConstraints(values.constraints, multipliers))
 
 
 def measure_at_server(own: ServerData, answer: Answer, reply: Reply) -> Measured:
-    values, pull = jax.vjp(own.functions, answer.parameters)
-    weights = Values(jnp.ones_like(values.objective), answer.server_multipliers, answer.pooled_multipliers)
+    values, mine = lagrangian(own.functions, answer, answer.server_multipliers)
+    total: LagrangianSums = jax.tree.map(xp.add, reply.sum, mine)
     h, w = own.regularizer, answer.parameters
-    gradient = reply.sum.lagrangian_gradient + pull(weights)[0] + 2 * h.ridge * w
+    gradient, pull = total.lagrangian_gradient + 2 * h.ridge * w, total.constraint_gradient
+    objective = total.objective + h.value(w)
+    if answer.units is not None:
+        units = answer.units.at_objective(objective)
+        h, w, gradient = h.in_units(units), w / units.parameters, units.parameters * gradient / units.objective
+        pull = units.parameters * pull
     return Measured(
         stationarity=h.distance(w, gradient),
         outside=h.outside(w),
-        objective=reply.sum.objective + values.objective + h.value(w),
+        objective=objective,
         party_constraints=reply.per_party.constraints,
         party_multipliers=reply.per_party.multipliers,
         server_constraints=values.constraints,
-        pooled_constraints=reply.sum.pooled_constraints + values.pooled,
+        pooled_constraints=total.pooled_constraints,
+        infeasible_radius=empty_radius(total.weighted_violation, pull, w, h),
     )
 
 
@@ -59,6 +80,7 @@ class RowsBound(RowTables):
     """A problem over rows with one model for all parties."""
 
     split: ClassVar[Literal["rows", "personal"]] = "rows"
+    measured_on_host: ClassVar[bool] = True
     measurement: ClassVar[Phases] = (Phase(send_carry, measure_at_party, measure_at_server),)
 
     @staticmethod

@@ -11,7 +11,6 @@ Where parties have sets of their own, `penalty` ρ adds (ρ/2) dist(w, X_i)² to
 
 from typing import ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -33,11 +32,12 @@ from fedpact.problem.oracle import Oracle
 from fedpact.protocol.algorithm import Algorithm, Begin, Info, Split, Status
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.phases import ServerData
+from fedpact.records import Record
 
 # messages
 
 
-class WeightedChange(eqx.Module):
+class WeightedChange(Record):
     """Up: sums."""
 
     parameter_change: jax.Array  # p_i (w_i − w)

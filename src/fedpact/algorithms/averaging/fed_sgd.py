@@ -6,7 +6,6 @@ w ← w − step_t · m_t,     m_t = ∇F̂(w) + momentum · m_{t−1},     F̂ 
 import dataclasses
 from typing import Any, ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -29,17 +28,18 @@ from fedpact.protocol.embedding import combined, contribution, own_share
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.phases import GradientRequest, GradientStep, Phase, Phases, ServerData
 from fedpact.protocol.sampling import draw
+from fedpact.records import Record
 
 # messages
 
 
-class BatchKey(eqx.Module):
+class BatchKey(Record):
     """Down: what rows are drawn by."""
 
     random_key: jax.Array
 
 
-class EmbeddingGradient(eqx.Module):
+class EmbeddingGradient(Record):
     """Over columns, exchange 2, down."""
 
     random_key: jax.Array
@@ -47,13 +47,13 @@ class EmbeddingGradient(eqx.Module):
     step_size: jax.Array
 
 
-class BlockNorm(eqx.Module):
+class BlockNorm(Record):
     """Over columns, exchange 2, up: a sum."""
 
     squared_norm: jax.Array
 
 
-class BlockSlope(eqx.Module):
+class BlockSlope(Record):
     """Over columns, exchange 2, up: a maximum."""
 
     largest_gradient_entry: jax.Array
@@ -62,7 +62,7 @@ class BlockSlope(eqx.Module):
 # states
 
 
-class BlockState(eqx.Module):
+class BlockState(Record):
     """Over columns."""
 
     w: jax.Array  # the party's block
@@ -73,7 +73,7 @@ class SGDServerState(ServerState):
     momentum: Any  # optax's state
 
 
-class Evaluation(eqx.Module):
+class Evaluation(Record):
     """Over columns, between the exchanges."""
 
     server: SGDServerState

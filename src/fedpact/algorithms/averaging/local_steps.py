@@ -23,19 +23,20 @@ from fedpact.algorithms.parts.batches import (
     folded_key,
     rows_of,
 )
-from fedpact.algorithms.parts.descent import choose
 from fedpact.algorithms.parts.schedules import Schedule, as_schedule, check_penalty, heavy_ball
+from fedpact.arrays import choose
 from fedpact.federation.setting import Setting
 from fedpact.problem.oracle import Oracle
 from fedpact.protocol.algorithm import Answer, Info, OnePhase, PersonalInfo, Status
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.options import check
 from fedpact.protocol.phases import Phase, Phases, ServerData
+from fedpact.records import Record
 
 # messages
 
 
-class LocalTask(eqx.Module):
+class LocalTask(Record):
     """Down: where a party's steps begin, and how long they are."""
 
     parameters: jax.Array  # w
@@ -44,7 +45,7 @@ class LocalTask(eqx.Module):
     penalty: jax.Array | None  # ρ
 
 
-class SetDistance(eqx.Module):
+class SetDistance(Record):
     """Up, where parties have sets of their own."""
 
     distance_to_set: jax.Array
@@ -53,7 +54,7 @@ class SetDistance(eqx.Module):
 # states
 
 
-class ServerState(eqx.Module):
+class ServerState(Record):
     w: jax.Array
     key: jax.Array
     t: jax.Array  # the round, from 1 on

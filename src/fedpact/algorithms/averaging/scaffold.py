@@ -11,7 +11,6 @@ Here F_i is n times party i's part of the objective, so that the objective is th
 
 from typing import ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -33,18 +32,19 @@ from fedpact.protocol.algorithm import Algorithm, Begin, FirstParameters, Info, 
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.options import check
 from fedpact.protocol.phases import ServerData
+from fedpact.records import Record
 
 # messages
 
 
-class ControlledTask(eqx.Module):
+class ControlledTask(Record):
     """Down."""
 
     task: LocalTask
     control_variate: jax.Array  # c
 
 
-class ControlledChange(eqx.Module):
+class ControlledChange(Record):
     """Up: sums."""
 
     parameter_change: jax.Array  # w_i − w
@@ -55,7 +55,7 @@ class ControlledChange(eqx.Module):
 # states
 
 
-class ControlState(eqx.Module):
+class ControlState(Record):
     control: jax.Array  # c_i
 
 

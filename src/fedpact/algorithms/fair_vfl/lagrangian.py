@@ -17,8 +17,10 @@ import numpy as np
 from jax import lax
 
 from fedpact.algorithms.parts.multipliers import updated
-from fedpact.problem.oracle import Oracle, Program
+from fedpact.problem.oracle import Oracle
+from fedpact.problem.program import Program
 from fedpact.problem.split import EMBEDDED
+from fedpact.records import Record
 
 NEWTON = 3  # steps of a search in a few dimensions
 HALVINGS = 12
@@ -48,7 +50,7 @@ class Terms:
         return np.asarray(self.equalities, bool)
 
 
-class Point(eqx.Module):
+class Point(Record):
     """Where a run stands, as the label holder knows it."""
 
     top_parameters: jax.Array
@@ -56,7 +58,7 @@ class Point(eqx.Module):
     squared_norm: jax.Array  # N
 
 
-class Dual(eqx.Module):
+class Dual(Record):
     multipliers: jax.Array  # λ
     penalty: jax.Array  # ρ, 0 for the plain Lagrangian
 

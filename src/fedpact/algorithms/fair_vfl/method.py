@@ -27,7 +27,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -47,8 +46,8 @@ from fedpact.algorithms.fair_vfl.parties import (
     combined_proposal,
 )
 from fedpact.algorithms.parts.batches import folded_key
-from fedpact.algorithms.parts.descent import choose
 from fedpact.algorithms.parts.multipliers import violation
+from fedpact.arrays import choose
 from fedpact.federation.blocks import Block
 from fedpact.federation.setting import Setting
 from fedpact.privacy import traced_ckks
@@ -58,6 +57,7 @@ from fedpact.protocol.algorithm import Algorithm, Answer, Begin, Goal, Info, Met
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.options import check
 from fedpact.protocol.phases import Phase, Phases, Role, ServerData
+from fedpact.records import Record
 
 ROLES: tuple[Role, ...] = ("active", "passive")
 SLOW, STIFFER, STIFFEST = 0.5, 2.0, 1e8  # when ρ grows, how, and to what
@@ -65,7 +65,7 @@ SLOW, STIFFER, STIFFEST = 0.5, 2.0, 1e8  # when ρ grows, how, and to what
 # states
 
 
-class Evaluation(eqx.Module):
+class Evaluation(Record):
     """The Lagrangian at the server's point, with the multipliers of the round to come."""
 
     objective: jax.Array
@@ -76,7 +76,7 @@ class Evaluation(eqx.Module):
     curvature: jax.Array
 
 
-class ServerState(eqx.Module):
+class ServerState(Record):
     iterate: Iterate
     dual: Dual  # of the last round
     evaluation: Evaluation
@@ -89,7 +89,7 @@ class ServerState(eqx.Module):
     status: jax.Array
 
 
-class RoundState(eqx.Module):
+class RoundState(Record):
     """The server's state within a round: with what the parties have replied so far."""
 
     server: ServerState

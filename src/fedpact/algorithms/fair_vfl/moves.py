@@ -7,30 +7,30 @@ is made, and how much of the last moves m_i again: w ← w + a z + Σ_i b_i m_i.
 import dataclasses
 from collections.abc import Callable
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from fedpact.algorithms.fair_vfl.lagrangian import Point, newton_search
-from fedpact.algorithms.parts.descent import choose
+from fedpact.arrays import choose
+from fedpact.records import Record
 
 Merit = Callable[[Point], jax.Array]  # Λ
 SHORTER, LONGER = 2.0, 1.15  # how curvature estimates grow after a refused move and fall after a taken one
 
 
-class Move(eqx.Module):
+class Move(Record):
     """a and b; the last moves are counted from the latest."""
 
     proposal_weight: jax.Array
     last_move_weights: jax.Array
 
 
-class Moves(eqx.Module):
+class Moves(Record):
     active: Move
     passive: Move
 
 
-class Proposal(eqx.Module):
+class Proposal(Record):
     """What the parties of one role propose, together."""
 
     embedding: jax.Array  # of z where bottoms are linear, else of w + z
@@ -38,7 +38,7 @@ class Proposal(eqx.Module):
     largest_slope: jax.Array  # max |∂Λ/∂w|
 
 
-class Iterate(eqx.Module):
+class Iterate(Record):
     """Where the parties will be after the moves that they are still to make."""
 
     point: Point

@@ -15,11 +15,12 @@ from fedpact.federation.blocks import Block
 from fedpact.privacy import traced_ckks
 from fedpact.protocol.embedding import own_share
 from fedpact.protocol.messages import Reply
+from fedpact.records import Record
 
 # messages
 
 
-class Residuals(eqx.Module):
+class Residuals(Record):
     """To passive parties: ν (12), and nothing of labels, groups or multipliers besides."""
 
     move: Move
@@ -28,14 +29,14 @@ class Residuals(eqx.Module):
     curvature: jax.Array
 
 
-class Ciphertext(eqx.Module):
+class Ciphertext(Record):
     """To passive parties under encryption: Enc(ν)."""
 
     move: Move
     encrypted_residuals: jax.Array
 
 
-class MaskedGradients(eqx.Module):
+class MaskedGradients(Record):
     """To passive parties under encryption: the gradients of all of them, each under its party's mask."""
 
     move: Move  # which was made with the ciphertext
@@ -44,13 +45,13 @@ class MaskedGradients(eqx.Module):
     curvature: jax.Array
 
 
-class PublicKey(eqx.Module):
+class PublicKey(Record):
     """To passive parties under encryption, before the first round."""
 
     public_key: jax.Array
 
 
-class LabelView(eqx.Module):
+class LabelView(Record):
     """To active parties: what they need to compute the Lagrangian by themselves."""
 
     move: Move
@@ -60,28 +61,28 @@ class LabelView(eqx.Module):
     random_key: jax.Array
 
 
-class FirstSums(eqx.Module):
+class FirstSums(Record):
     embedding: jax.Array | None
     squared_norm: jax.Array
 
 
-class ProposalSums(eqx.Module):
+class ProposalSums(Record):
     embedding: jax.Array | None
     inner_products: jax.Array
 
 
-class ProposalMaximum(eqx.Module):
+class ProposalMaximum(Record):
     gradient_entry: jax.Array
 
 
-class PartyEmbedding(eqx.Module):
+class PartyEmbedding(Record):
     """What one bottom gives, where the top wants embeddings side by side."""
 
     party: jax.Array
     embedding: jax.Array
 
 
-class EncryptedGradient(eqx.Module):
+class EncryptedGradient(Record):
     """Enc(Jᵀν + mask) of one party."""
 
     party: jax.Array
@@ -91,7 +92,7 @@ class EncryptedGradient(eqx.Module):
 # states
 
 
-class PartyKeys(eqx.Module):
+class PartyKeys(Record):
     """Under encryption: the server's public key, a secret of the party for its masks, and what takes the last mask off."""
 
     public: jax.Array
@@ -99,7 +100,7 @@ class PartyKeys(eqx.Module):
     opening: jax.Array
 
 
-class PartyState(eqx.Module):
+class PartyState(Record):
     """A party's block, its proposal z and its last moves.
 
     - `basis`, `spectrum`: eigenvectors and eigenvalues of XᵀX/n of a linear bottom.

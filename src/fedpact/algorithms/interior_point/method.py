@@ -27,17 +27,13 @@ at the server. h enters exactly, by proximal Newton steps, so that zeros of an l
 """
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from fedpact.algorithms.interior_point.barrier import (
     TINY,
-    Ahead,
     Barrier,
     HolderMaxima,
     HolderSums,
@@ -45,25 +41,32 @@ from fedpact.algorithms.interior_point.barrier import (
     advance,
     evaluate,
     maxima,
-    settle,
-    stiffness,
-    summed,
+    with_pooled,
 )
-from fedpact.algorithms.interior_point.steps import Model, Step, nearer, newton_step, whole_step
-from fedpact.algorithms.parts.descent import choose
-from fedpact.algorithms.parts.symmetric import unpacked
+from fedpact.algorithms.interior_point.sharpening import Anchor, Change, at_first, changed
+from fedpact.algorithms.interior_point.standing import LEAST_OBJECTIVE, Trialled, standing
+from fedpact.algorithms.interior_point.state import Best, PartyState, RoundInfo, ServerState
+from fedpact.algorithms.interior_point.steps import (
+    Model,
+    Step,
+    first_step,
+    nearer,
+    newton_step,
+    standstill,
+    whole_step,
+)
+from fedpact.algorithms.parts.in_units import in_units
+from fedpact.arrays import choose, cond, linalg, xp
 from fedpact.federation.setting import Setting
 from fedpact.problem.atoms import Scope
 from fedpact.problem.oracle import Oracle
-from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.protocol.algorithm import (
     Algorithm,
     Answer,
     Begin,
     Disclosed,
     FirstParameters,
-    Goal,
-    Info,
+    Method,
     OnePhase,
     Status,
 )
@@ -71,58 +74,19 @@ from fedpact.protocol.messages import Reply
 from fedpact.protocol.options import check
 from fedpact.protocol.phases import ServerData
 
-SINGULAR = 1e-14  # of its own diagonal is added to A: rounding makes a singular matrix indefinite
+SAME = 1e-15  # relative difference of parameters that went through other units and back
+CONVEX = 1e-12  # of its diagonal: curvature this little below zero is rounding
 SPEED = 1.3  # κ falls at least to this power of the mean product
 LEAST = 1e-20  # κ
 ARMIJO = 1e-4
 ROUNDING = 1e-12  # relative noise in the merit
 CREDIT = 20  # steps that may be taken because they lower the augmented Lagrangian, though not the merit
 UNFIT = 0.01  # κ is held up at this times the square of the violation
-NARROWEST = 1e-10  # a step this short, relative to 1 + ‖w‖, means that float64 shows no descent any more
 FARTHEST = 1e8  # iterates this large, relative to the start, mean that the objective has no minimum
 NUDGE = 1e-2  # a start where broken constraints have no slope is left by this, relative to 1 + |w|
-EMPTY = 1e3  # declare infeasibility when no feasible point lies within this many times 1 + ‖w‖
+ROUGH = 0.01  # of the objective: a problem with softened rates is solved to this before they are sharpened,
+ROUGHLY_MET = 1e-3  # and its constraints to this
 WIDER = 4.0  # the ball grows by this after an accepted step
-GROWN = 4.0  # times the first such radius; or at once when it is
-ENDLESS = 1e9  # times 1 + ‖w‖
-
-# states
-
-
-class PartyState(eqx.Module):
-    here: Barrier  # where the last accepted step ended
-    there: Barrier  # at the trial evaluated last
-    trial: jax.Array
-
-
-class ServerState(eqx.Module):
-    w: jax.Array
-    step: Step
-    model: Model
-    kappa: jax.Array
-    rho: jax.Array
-    accepted: jax.Array
-    own: tuple[Barrier, Barrier]  # the server's own constraints: here, and at the trial
-    pooled: tuple[Barrier, Barrier]
-    point: jax.Array  # what would be handed out: the last accepted point, or the one that met the goal
-    point_mu: jax.Array
-    point_nu: jax.Array
-    empty_radius: jax.Array
-    reach: jax.Array
-    k: jax.Array
-    credit: jax.Array  # steps that may still be taken for the augmented Lagrangian's sake
-    goal: Goal
-    status: jax.Array
-
-
-class RoundInfo(Info):
-    kappa: jax.Array
-    length: jax.Array  # of Δw
-    accepted: jax.Array
-    disclosed: Disclosed | None
-    server_multipliers: jax.Array
-    pooled_multipliers: jax.Array
-
 
 # options
 
@@ -147,30 +111,43 @@ class InteriorPoint(Algorithm):
     def usual_rounds(self, setting: Setting) -> tuple[int, int] | None:
         return 8, 48
 
-    def bound(self, setting: Setting) -> "InteriorPointMethod":
-        return InteriorPointMethod(self)
+    def bound(self, setting: Setting) -> Method[Any]:
+        rates = any(program.temperatures for program in setting.programs)
+        return in_units(InteriorPointMethod(self, rates), setting)
 
 
 class InteriorPointMethod(OnePhase[ServerState]):
     """InteriorPoint as it runs."""
 
     options: InteriorPoint
+    rates: bool  # whether smooth rates are among the problem's functions
+
+    @property
+    def few_rounds(self) -> bool:
+        return True
 
     # at a party
 
     def join(self, own: Oracle, state: None, message: FirstParameters) -> tuple[PartyState, Reply]:
         """Before the first round: s = 1, which the first evaluation widens to the room that there is."""
         fresh = Barrier.fresh(own.equality, message.parameters.size, self.options.mu)
-        return PartyState(fresh, fresh, message.parameters), Reply()
+        anchor = fresh if self.rates else None
+        return PartyState(fresh, fresh, anchor, message.parameters, fresh.active), Reply()
 
     def step(self, own: Oracle, state: PartyState, message: Trial) -> tuple[PartyState, Reply]:
-        here = choose(message.accepted, state.there, state.here)
+        fresh = Barrier.fresh(own.equality, message.parameters.size, self.options.mu, message.first_slack)
+        here, anchor = choose(message.moving, choose(message.accepted, state.there, state.here), fresh), None
+        if message.rates is not None:
+            anchor = choose(message.rates.anchored, state.there, state.anchor)
+            here = choose(message.rates.returning, anchor, here)
         there, sums, largest = evaluate(own, here, message)
         disclosed = own.disclose(Disclosed(there.c, there.active))
-        return PartyState(here, there, message.parameters), Reply(sums, largest, disclosed)
+        best = xp.where(message.best, state.there.active, state.best)
+        return PartyState(here, there, anchor, message.parameters, best), Reply(sums, largest, disclosed)
 
     def multipliers(self, own: Oracle, state: PartyState, answer: Answer) -> jax.Array:
-        return jnp.where(jnp.all(state.trial == answer.parameters), state.there.active, state.here.active)
+        tried = xp.all(xp.abs(state.trial - answer.parameters) <= SAME * xp.abs(state.trial))
+        return xp.where(tried, state.there.active, state.best)
 
     # at the server
 
@@ -181,178 +158,237 @@ class InteriorPointMethod(OnePhase[ServerState]):
         w = self.invite(own, begin).parameters
         mine = Barrier.fresh(own.functions.equality, w.size, self.options.mu)
         pooled = Barrier.fresh(own.functions.pooled_equality, w.size, self.options.mu)
-        nothing, endless, flat = jnp.asarray(0.0), jnp.asarray(jnp.inf), jnp.zeros_like(w)
+        nothing, endless, flat = xp.asarray(0.0), xp.asarray(xp.inf), xp.zeros_like(w)
         return ServerState(
             w=w,
-            step=whole_step(w, w),
-            model=Model(endless, flat, flat, flat, jnp.zeros((w.size, w.size)), jnp.asarray(True)),
+            step=first_step(w),
+            model=Model(endless, flat, flat, flat, xp.zeros((w.size, w.size)), xp.asarray(True)),
             kappa=nothing,
             rho=nothing,
-            accepted=jnp.asarray(True),
+            accepted=xp.asarray(True),
             own=(mine, mine),
             pooled=(pooled, pooled),
-            point=w,
-            point_mu=mine.active,
-            point_nu=pooled.active,
+            best=Best(w, endless, endless, mine.active, pooled.active),
+            best_is_trial=xp.asarray(False),
+            searching=xp.asarray(False),
+            phases=xp.zeros((), int),
+            fresh=xp.asarray(True),
+            origin=w,
+            from_start=xp.asarray(False),
+            indefinite=xp.asarray(False),
+            idle=xp.zeros((), int),
+            least_violation=endless,
+            sharpening=at_first(own.coldest_rate, Anchor(w, mine, pooled)) if self.rates else None,
             empty_radius=nothing,
-            reach=FARTHEST * (1.0 + jnp.max(jnp.abs(w))),
-            k=jnp.zeros((), int),
-            credit=jnp.asarray(CREDIT),
+            descent=flat,
+            reach=FARTHEST * (1.0 + xp.max(xp.abs(w))),
+            credit=xp.asarray(CREDIT),
             goal=begin.goal,
             status=Status.running.as_array(),
         )
 
     def ask(self, own: ServerData, server: ServerState) -> Trial:
-        return self._trial(own, server)[0]
-
-    def _trial(self, own: ServerData, server: ServerState) -> tuple[Trial, Barrier, Ahead]:
-        """The message, and the pooled constraints where the step begins and on the way to the trial."""
-        step, pooled = server.step, choose(server.accepted, *reversed(server.pooled))
-        trial = Trial(
-            parameters=jnp.where(step.length == 1.0, step.target, server.w + step.length * step.direction),
-            direction=step.direction,
-            step_length=step.length,
-            residual_share=step.residual_share,
-            barrier_parameter=server.kappa,
-            merit_weight=server.rho,
-            pooled_multipliers=pooled.mu,
-            moving=server.k > 0,
-            accepted=server.accepted,
-            activity_threshold=server.goal.feasibility,
-        )
-        ahead = advance(pooled, own.functions.pooled_equality, trial)
-        return dataclasses.replace(trial, pooled_multipliers=ahead.mu), pooled, ahead
+        return _trial(self.options, own, server)[0]
 
     def hear(self, own: ServerData, server: ServerState, reply: Reply) -> tuple[ServerState, RoundInfo]:
-        h, first, step = own.regularizer, server.k == 0, server.step
-        trial, pooled, ahead = self._trial(own, server)
+        step, goal, first, searching = server.step, server.goal, server.fresh, server.searching
+        h = choose(searching, own.regularizer.box_only(), own.regularizer)
+        trial, pooled, ahead = _trial(self.options, own, server)
         point, equality = trial.parameters, own.functions.pooled_equality
-        here = choose(server.accepted, *reversed(server.own))
-        there, mine, own_largest = evaluate(own.functions, here, trial)
-        total = jax.tree.map(jnp.add, reply.sum, mine)
-        pooled_there, sums, hessian = _with_pooled(total, pooled, ahead, equality, trial, h)
-        every = (reply.max, own_largest, maxima(ahead, pooled_there, equality))
-        largest: HolderMaxima = jax.tree.map(lambda *x: jnp.max(jnp.stack(x)), *every)
+        anchor = server.sharpening and server.sharpening.anchor.own
+        here = _held(self.options, server, server.own, own.functions.equality, anchor)
+        there, total, every = here, reply.sum, [reply.max]
+        if own.functions.is_constant and not own.functions.equality.size:
+            values = own.functions(point)
+            pooled_sum = total.pooled_constraints + values.pooled
+            total = dataclasses.replace(
+                total, objective=total.objective + values.objective, pooled_constraints=pooled_sum
+            )
+        else:
+            there, mine, own_largest = evaluate(own.functions, here, trial)
+            total, every = jax.tree.map(xp.add, total, mine), [*every, own_largest]
+        pooled_there, sums, hessian = with_pooled(total, pooled, ahead, equality, trial, own.regularizer, h)
+        if equality.size:
+            every.append(maxima(ahead, pooled_there, equality))
+        largest: HolderMaxima = jax.tree.map(lambda *x: xp.max(xp.stack(x)), *every) if every[1:] else every[0]
 
         # what the trial is worth
-        stationarity = h.distance(point, sums.gradient + sums.constraint_gradient)
-        done = (stationarity <= server.goal.stationarity) & (largest.complementarity <= server.goal.feasibility)
-        empty_radius, empty = _emptiness(server, sums, largest, point, h)
+        stationarity = own.regularizer.distance(point, sums.gradient + sums.constraint_gradient)
+        objective = sums.objective + own.regularizer.nonsmooth(point)
         right = sums.right_hand_side + sums.right_hand_side_barrier + sums.right_hand_side_residual
-        sound = jnp.isfinite(sums.objective + jnp.sum(sums.gradient + right) + jnp.sum(hessian))
-        lost = first & ~sound | (jnp.max(jnp.abs(point)) > server.reach)
+        sound = xp.isfinite(sums.objective + xp.sum(sums.gradient + right) + xp.sum(hessian))
 
         # is it better than where the step began?
-        objective, model = sums.objective + h.nonsmooth(point), server.model
-        rho = jnp.maximum(server.rho, 2.0 * largest.multiplier_after_full_step)
-        before, after = model.objective + sums.merit_before(rho), objective + sums.merit_after(rho)
+        model, rho = server.model, xp.maximum(server.rho, 2.0 * largest.multiplier_after_full_step)
+        violation_squared = 0.5 * sums.weighted_violation  # ψ, while searching
+        height = xp.where(searching, violation_squared, objective)
         slope = step.length * model.slope @ step.direction + h.nonsmooth(point) - h.nonsmooth(server.w)
-        slope = jnp.minimum(slope + step.length * sums.merit_slope(rho), 0.0)
-        enough = after <= before + ARMIJO * slope + ROUNDING * (1.0 + jnp.abs(before))
-        trusted = ~enough & (server.credit > 0) & (objective + sums.augmented_increase < model.objective)
-        better = first | (sound & (enough | trusted))
+        before, after, slope = (
+            part + xp.where(searching, 0.0, terms)
+            for part, terms in (
+                (model.objective, sums.merit_before(rho)),
+                (height, sums.merit_after(rho)),
+                (slope, step.length * sums.merit_slope(rho)),
+            )
+        )
+        slope = xp.minimum(slope, 0.0)
+        noise = ROUNDING * (xp.where(searching, 0.0, 1.0) + xp.abs(before))
+        enough = after <= before + ARMIJO * slope + noise
+        lowers = objective + sums.augmented_increase < model.objective
+        trusted = ~enough & (server.credit > 0) & lowers & ~searching
+        again = False if server.sharpening is None else server.sharpening.again
+        better = first | again | (sound & (enough | trusted))
 
         def onward() -> tuple[jax.Array, Step, Model, jax.Array, jax.Array]:
-            kappa = self._next_kappa(server, sums, largest)
+            convex = xp.isfinite(linalg.cholesky(hessian + CONVEX * xp.diag(xp.diag(hessian)))[-1, -1])
+            kappa = xp.where(searching, server.kappa, _next_kappa(self.options, server, sums, largest, stationarity))
             gradient = sums.gradient + sums.right_hand_side + kappa * sums.right_hand_side_barrier
-            residual = sums.right_hand_side_residual
-            convex = jnp.isfinite(jnp.linalg.cholesky(hessian)[-1, -1])
-            fresh = Model(objective, sums.gradient, gradient, residual, hessian, convex)
-            less = jnp.maximum(0.5 * rho, 2.0 * largest.multiplier)
+            gradient = xp.where(searching, sums.constraint_gradient, gradient)
+            residual = xp.where(searching, 0.0, sums.right_hand_side_residual)
+            downhill = xp.where(searching, sums.constraint_gradient, sums.gradient)
+            fresh = Model(height, downhill, gradient, residual, hessian, convex)
+            less = xp.maximum(0.5 * rho, 2.0 * largest.multiplier)
             ahead = newton_step(point, fresh, WIDER * step.radius, h)
-            flat = first & (largest.violation > server.goal.feasibility) & (jnp.max(jnp.abs(residual)) <= TINY)
-            aside = h.prox(point + NUDGE * (1.0 + jnp.abs(point)) * jnp.cos(jnp.arange(1.0, 1.0 + point.size)), 0.0)
+            pull = xp.where(searching, sums.constraint_gradient, residual)
+            flat = first & (largest.violation > goal.feasibility) & (xp.max(xp.abs(pull)) <= TINY)
+            flat = flat & ~(searching & (h.kinks == "none"))
+            aside = h.prox(point + NUDGE * (1.0 + xp.abs(point)) * xp.cos(xp.arange(1.0, 1.0 + point.size)), 0.0)
             return point, choose(flat, whole_step(point, aside), ahead), fresh, kappa, less
 
         def back() -> tuple[jax.Array, Step, Model, jax.Array, jax.Array]:
             rise = after - before - slope
-            factor = jnp.clip(-0.5 * slope / jnp.where(rise > 0, rise, jnp.inf), 0.1, 0.5)
-            factor = jnp.where(jnp.isfinite(after), factor, 0.1)
-            return (
-                server.w,
-                nearer(server.w, server.step, model, factor, largest.slack_decrease, h),
-                model,
-                server.kappa,
-                rho,
-            )
+            factor = xp.clip(-0.5 * slope / xp.where(rise > 0, rise, xp.inf), 0.1, 0.5)
+            factor = xp.where(xp.isfinite(after), factor, 0.1)
+            nearby = nearer(server.w, server.step, model, factor, largest.slack_decrease, searching, h)
+            return server.w, nearby, model, server.kappa, rho
 
-        w, step, model, kappa, weight = lax.cond(better, onward, back)
-        short = step.length * jnp.linalg.norm(step.direction) < NARROWEST * (1.0 + jnp.linalg.norm(server.w))
-        status = jnp.where(~better & short, Status.stalled, Status.running)
-        status = jnp.where(lost, Status.diverged, jnp.where(empty, Status.infeasible, status))
-        keep = better | done
+        w, step, model, kappa, weight = cond(better, onward, back)
+
+        now = Trialled(point, objective, stationarity, noise, better, sound, w, step, model)
+        stands = standing(server, now, sums, largest, own.regularizer, h)
+        status, violation = stands.status, largest.violation
+
+        # what would be handed out
+        deeper = stands.feasible & (objective < server.best.objective)
+        keep = (sound & xp.where(stands.seen, deeper, violation < server.best.violation)) | stands.done | stands.empty
+        trial_is = Best(point, objective, violation, there.active, pooled_there.active)
+        best = choose(keep, trial_is, server.best)
+
+        # the problem itself may become another one
+        change, sharpening = Change.none(), server.sharpening
+        if sharpening is not None:
+            rough = ROUGH * xp.maximum(xp.abs(objective), LEAST_OBJECTIVE)
+            solved = better & ~searching & (stationarity <= rough) & (largest.complementarity <= ROUGHLY_MET)
+            ended = status != Status.running
+            failed = stands.give_up | stands.retry | (status == Status.stalled)
+            trial_there = Anchor(point, there, pooled_there)
+            sharpening, change = changed(sharpening, solved, ended, failed, searching, trial_there)
+            status = xp.where(change.any, Status.running, status)
+            w = xp.where(sharpening.returning, sharpening.anchor.point, w)
+
+        # the next phase begins afresh, at the best point so far
+        elsewhere = (stands.elsewhere & ~change.any) | change.from_start
+        at_best = ((stands.give_up | stands.retry) & ~change.any) | change.afresh
+        w = xp.where(elsewhere, server.origin, xp.where(at_best, best.point, w))
+        turn = ((stands.found | elsewhere) & ~change.again) | at_best
+        least = xp.where(turn | stands.feasible, xp.inf, xp.where(stands.halved, violation, server.least_violation))
+        forgotten = dataclasses.replace(best, objective=xp.asarray(xp.inf), violation=xp.asarray(xp.inf))
         info = RoundInfo(
             objective=objective,
-            violation=largest.violation,
+            violation=violation,
             stationarity=stationarity,
             kappa=server.kappa,
             length=server.step.length,
             accepted=better,
+            softening=xp.asarray(1.0) if server.sharpening is None else server.sharpening.softening,
             disclosed=reply.per_party,
             server_multipliers=there.active,
             pooled_multipliers=pooled_there.active,
         )
         return ServerState(
             w=w,
-            step=step,
+            step=choose(turn, first_step(w), choose(change.again, standstill(w), step)),
             model=model,
-            kappa=kappa,
-            rho=weight,
+            kappa=xp.where(turn, 0.0, kappa),
+            rho=xp.where(turn, 0.0, weight),
             accepted=better,
             own=(here, there),
             pooled=(pooled, pooled_there),
-            point=jnp.where(keep, point, server.point),
-            point_mu=jnp.where(keep, there.active, server.point_mu),
-            point_nu=jnp.where(keep, pooled_there.active, server.point_nu),
-            empty_radius=empty_radius,
+            best=choose(change.any, forgotten, best),
+            best_is_trial=keep,
+            searching=(searching | stands.give_up) & ~stands.found & ~change.any,
+            phases=xp.where(change.any, 1, server.phases + xp.where(turn, 1, 0)),
+            fresh=turn,
+            origin=server.origin,
+            from_start=(server.from_start | stands.elsewhere) & ~change.any,
+            indefinite=(server.indefinite | (searching & ~model.convex)) & ~stands.give_up,
+            idle=stands.idle,
+            least_violation=least,
+            sharpening=sharpening,
+            empty_radius=xp.where(stands.empty, stands.radius, server.empty_radius),
+            descent=xp.where(stands.endless | stands.drifts, step.direction, 0.0),
             reach=server.reach,
-            k=server.k + 1,
-            credit=server.credit - jnp.where(better & trusted, 1, 0),
-            goal=server.goal,
-            status=jnp.where(done, Status.converged, status),
+            credit=server.credit - xp.where(better & trusted, 1, 0),
+            goal=goal,
+            status=status,
         ), info
 
-    def _next_kappa(self, server: ServerState, sums: HolderSums, largest: HolderMaxima) -> jax.Array:
-        """A part of the mean product, superlinearly less near the end; not far below what the goal needs once that is met.
-
-        Where constraints are still broken it does not run ahead of w.
-        """
-        mean = sums.slack_products / jnp.maximum(sums.inequalities, 1.0)
-        kappa = jnp.minimum(self.options.centering * mean, mean**SPEED)
-        kappa = jnp.maximum(kappa, jnp.minimum(UNFIT * jnp.minimum(largest.violation, 1.0) ** 2, server.kappa))
-        enough = jnp.where(largest.complementarity > server.goal.feasibility, LEAST, 0.01 * server.goal.feasibility**2)
-        return jnp.maximum(kappa, jnp.maximum(enough, LEAST))
-
     def answer(self, own: ServerData, carry: ServerState) -> Answer:
-        return Answer(carry.point, carry.point_mu, carry.point_nu, carry.empty_radius)
+        best = carry.best
+        multipliers = best.server_multipliers, best.pooled_multipliers
+        return Answer(best.point, *multipliers, carry.empty_radius, descent=carry.descent)
 
 
-def _with_pooled(
-    sums: HolderSums, here: Barrier, ahead: Ahead, equality: np.ndarray, trial: Trial, h: FlatRegularizer
-) -> tuple[Barrier, HolderSums, jax.Array]:
-    """The pooled constraints at the trial, all sums with what they and h add, and the whole matrix A."""
-    point = trial.parameters
-    there = settle(ahead, equality, sums.pooled_constraints, sums.pooled_jacobian, trial)
-    hessian = unpacked(sums.hessian, point.size) + jnp.diag(2 * h.ridge) + stiffness(there, equality)
-    hessian = hessian + SINGULAR * jnp.diag(jnp.diag(hessian))
-    mine = summed(here, ahead, there, equality, trial)
-    more = {name: jax.tree.map(jnp.add, getattr(sums, name), part) for name, part in mine.items()}
-    more |= {"objective": sums.objective + h.smooth(point), "gradient": sums.gradient + 2 * h.ridge * point}
-    return there, dataclasses.replace(sums, **more), hessian
+def _trial(options: InteriorPoint, own: ServerData, server: ServerState) -> tuple[Trial, Barrier, Any]:
+    """The message, and the pooled constraints where the step begins and on the way to the trial."""
+    step, equality = server.step, own.functions.pooled_equality
+    pooled = _held(options, server, server.pooled, equality, server.sharpening and server.sharpening.anchor.pooled)
+    trial = Trial(
+        parameters=xp.where(step.length == 1.0, step.target, server.w + step.length * step.direction),
+        direction=step.direction,
+        step_length=step.length,
+        residual_share=step.residual_share,
+        barrier_parameter=server.kappa,
+        merit_weight=server.rho,
+        pooled_multipliers=pooled.mu,
+        first_slack=server.first_slack,
+        moving=~server.fresh,
+        searching=server.searching,
+        accepted=server.accepted,
+        best=server.best_is_trial,
+        rates=server.rate_sharpness,
+        activity_threshold=server.goal.feasibility,
+    )
+    if not equality.size:
+        return trial, pooled, None
+    ahead = advance(pooled, equality, trial)
+    weights = xp.where(server.searching, pooled.active, ahead.mu)
+    return dataclasses.replace(trial, pooled_multipliers=weights), pooled, ahead
 
 
-def _emptiness(
-    server: ServerState, sums: HolderSums, largest: HolderMaxima, point: jax.Array, h: FlatRegularizer
-) -> tuple[jax.Array, jax.Array]:
-    """For convex constraints no feasible point lies within r = μᵀc/‖Jᵀμ‖ of here.
+def _held(
+    options: InteriorPoint,
+    server: ServerState,
+    held: tuple[Barrier, Barrier],
+    equality: np.ndarray,
+    anchor: Barrier | None,
+) -> Barrier:
+    """Where the step begins."""
+    fresh = Barrier.fresh(equality, server.w.size, options.mu, server.first_slack)
+    held_now = choose(server.fresh, fresh, choose(server.accepted, *reversed(held)))
+    return held_now if server.sharpening is None else choose(server.sharpening.returning, anchor, held_now)
 
-    A feasible set that is merely far away keeps its distance; where there is none, r grows with the multipliers.
+
+def _next_kappa(
+    options: InteriorPoint, server: ServerState, sums: HolderSums, largest: HolderMaxima, stationarity: jax.Array
+) -> jax.Array:
+    """A part of the mean product, superlinearly less near the end; not far below what the goal needs once that is met.
+
+    Where constraints are still broken or w is not stationary, it does not run ahead of w.
     """
-    slope = jnp.linalg.norm(h.inside(point, sums.constraint_gradient))
-    radius = jnp.where(sums.weighted_violation > 0, sums.weighted_violation / jnp.maximum(slope, TINY), 0.0)
-    height, size = sums.weighted_violation / jnp.maximum(sums.multiplier_sum, TINY), 1.0 + jnp.linalg.norm(point)
-    before = server.empty_radius
-    broken = (height > server.goal.feasibility) & (largest.violation > server.goal.feasibility)
-    far = broken & (radius > EMPTY * size) & (server.k > 0)  # at a start constraints may have no slope
-    grows = (before > 0) & (radius > GROWN * before) | (radius > ENDLESS * size)
-    return jnp.where((before == 0) & far | (far & grows), radius, before), far & grows
+    mean = sums.slack_products / xp.maximum(sums.inequalities, 1.0)
+    kappa = xp.minimum(options.centering * mean, mean**SPEED)
+    left = xp.minimum(xp.maximum(largest.violation, stationarity), 1.0)
+    kappa = xp.maximum(kappa, xp.minimum(UNFIT * left**2, server.kappa))
+    enough = xp.where(largest.complementarity > server.goal.feasibility, LEAST, 0.01 * server.goal.feasibility**2)
+    return xp.maximum(kappa, xp.maximum(enough, LEAST))

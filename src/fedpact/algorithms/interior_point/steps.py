@@ -1,19 +1,21 @@
 """Where to go from w: to the minimum of the quadratic model, up to the edge of the region, or within a ball."""
 
-import equinox as eqx
+import dataclasses
+
 import jax
-import jax.numpy as jnp
-from jax import lax
 
 from fedpact.algorithms.interior_point.barrier import TINY
 from fedpact.algorithms.parts.descent import newton_target, within
+from fedpact.arrays import cond, linalg, xp
 from fedpact.problem.regularizers import FlatRegularizer
+from fedpact.records import Record
 
+FIRST = 5.0  # the first ball's radius, relative to 1 + ‖w‖
 EDGE = 0.995  # of the way to where a slack ends
 INWARD = 0.8  # of a ball's radius may go into closing c + s
 
 
-class Model(eqx.Module):
+class Model(Record):
     """What the server knows at w: the objective, and the quadratic model that Newton's step minimises."""
 
     objective: jax.Array
@@ -24,7 +26,7 @@ class Model(eqx.Module):
     convex: jax.Array
 
 
-class Step(eqx.Module):
+class Step(Record):
     """Where to go from w."""
 
     direction: jax.Array  # Δw
@@ -35,47 +37,74 @@ class Step(eqx.Module):
 
 
 def whole_step(w: jax.Array, target: jax.Array) -> Step:
-    one = jnp.asarray(1.0)
-    return Step(target - w, target, one, one, jnp.asarray(jnp.inf))
+    one = xp.asarray(1.0)
+    return Step(target - w, target, one, one, xp.asarray(xp.inf))
+
+
+def first_step(w: jax.Array) -> Step:
+    """To w itself, which is evaluated before there is a model."""
+    return dataclasses.replace(whole_step(w, w), radius=FIRST * (1.0 + linalg.norm(w)))
+
+
+def standstill(w: jax.Array) -> Step:
+    """To w itself, which is evaluated again with slacks and multipliers as they are."""
+    return dataclasses.replace(first_step(w), length=xp.asarray(0.0))
 
 
 def newton_step(w: jax.Array, model: Model, radius: jax.Array, h: FlatRegularizer) -> Step:
     """To the model's minimum, if that is within the ball."""
     target, _ = newton_target(w, model.gradient + model.residual, _convexified(model), h)
-    whole = whole_step(w, target)
+    whole, length = whole_step(w, target), linalg.norm(target - w)
     if h.kinks != "none":
-        return whole
-    far = jnp.linalg.norm(target - w) > radius
-    return lax.cond(far, lambda: _step_within(radius, w, model, h), lambda: whole)
+        part = xp.minimum(radius / xp.maximum(length, TINY), 1.0)
+        return dataclasses.replace(whole, length=part, radius=xp.where(part < 1.0, radius, whole.radius))
+    saddle = ~model.convex & (linalg.norm(model.gradient + model.residual) <= TINY)
+    return cond(~(length <= radius) | saddle, lambda: _step_within(radius, w, model, h), lambda: whole)
 
 
 def nearer(
-    w: jax.Array, step: Step, model: Model, factor: jax.Array, slack_decrease: jax.Array, h: FlatRegularizer
+    w: jax.Array,
+    step: Step,
+    model: Model,
+    factor: jax.Array,
+    slack_decrease: jax.Array,
+    searching: jax.Array,
+    h: FlatRegularizer,
 ) -> Step:
-    """After a trial that was no better: the same step up to the edge of the region, or another in a smaller ball."""
-    edge = EDGE / jnp.maximum(slack_decrease, TINY)
-    outside = edge < step.length
-    length = jnp.where(outside, jnp.maximum(edge, 0.1 * step.length), factor * step.length)
-    line = eqx.tree_at(lambda s: s.length, step, length)
+    """After a trial that was no better: the same step up to the edge of the region, or another in a smaller ball.
+
+    While searching there are no slacks, and so no edge.
+    """
+    edge = EDGE / xp.maximum(slack_decrease, TINY)
+    outside = (edge < step.length) & ~searching
+    length = xp.where(outside, xp.maximum(edge, 0.1 * step.length), factor * step.length)
+    line = dataclasses.replace(step, length=length)
     if h.kinks != "none":
         return line
-    radius = factor * step.length * jnp.linalg.norm(step.direction)
-    return lax.cond(outside & model.convex, lambda: line, lambda: _step_within(radius, w, model, h))
+    radius = factor * step.length * linalg.norm(step.direction)
+    return cond(outside & model.convex, lambda: line, lambda: _step_within(radius, w, model, h))
+
+
+def promised(w: jax.Array, step: Step, model: Model, h: FlatRegularizer) -> jax.Array:
+    """By how much the whole step lowers the model."""
+    slope = model.gradient + step.residual_share * model.residual
+    rise = slope @ step.direction + 0.5 * step.direction @ model.hessian @ step.direction
+    return h.nonsmooth(w) - h.nonsmooth(step.target) - rise
 
 
 def _step_within(radius: jax.Array, w: jax.Array, model: Model, h: FlatRegularizer) -> Step:
     """To where the model is least in a ball; when c + s could not be closed within it, only a part of it is asked for."""
     inward = newton_target(w, model.residual, _convexified(model), h)[0] - w
-    share = jnp.minimum(INWARD * radius / jnp.maximum(jnp.linalg.norm(inward), TINY), 1.0)
+    share = xp.minimum(INWARD * radius / xp.maximum(linalg.norm(inward), TINY), 1.0)
     target = within(radius, w, model.gradient + share * model.residual, model.hessian, h)
-    return Step(target - w, target, jnp.asarray(1.0), share, radius)
+    return Step(target - w, target, xp.asarray(1.0), share, radius)
 
 
 def _convexified(model: Model) -> jax.Array:
     """A; where it is not positive definite, shifted until its lowest eigenvalue is as far above zero as it was below."""
 
     def shifted() -> jax.Array:
-        lowest = jnp.linalg.eigvalsh(model.hessian)[0]
-        return model.hessian + 2.0 * jnp.maximum(-lowest, 0.0) * jnp.eye(model.residual.size)
+        lowest = linalg.eigvalsh(model.hessian)[0]
+        return model.hessian + 2.0 * xp.maximum(-lowest, 0.0) * xp.eye(model.residual.size)
 
-    return lax.cond(model.convex, lambda: model.hessian, shifted)
+    return cond(model.convex, lambda: model.hessian, shifted)

@@ -4,23 +4,30 @@ A walk proposes a `trial`; somebody evaluates the smooth part there (a round of 
 walk judges the trial and proposes the next. So the same arithmetic serves the server across a network and a party at home.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
-from jax import lax
+from jax.scipy.linalg import cho_solve
 
+from fedpact.arrays import choose, each, linalg, on_host, put, repeat, while_loop, xp
 from fedpact.problem.regularizers import FlatRegularizer
+from fedpact.records import Record
 
 ARMIJO = 1e-4
 ROUNDING = 1e-12  # relative noise in a function value, below which a decrease cannot be seen
 SINGULAR = 1e-14  # of the largest eigenvalue: an eigenvalue this small is rounding
+SCALES = (
+    1.0,
+    1e2,
+    1e4,
+    1e6,
+)  # of the proximal steps that are tried for groups: where H is ill-conditioned the shortest is too short
 SHORTEST = 1e-9  # a step this short means that float64 shows no descent any more
 
 
-class Walk(eqx.Module):
+class Walk(Record):
     """Where a descent stands: the last accepted point with its total value, and the trial on the way from it."""
 
     w: jax.Array
@@ -33,8 +40,8 @@ class Walk(eqx.Module):
 
     @classmethod
     def at(cls, w: jax.Array) -> "Walk":
-        nothing = jnp.asarray(jnp.inf, w.dtype)
-        return cls(w, nothing, nothing, jnp.zeros_like(w), 0.0 * nothing, jnp.ones((), w.dtype), w)
+        nothing = xp.asarray(xp.inf, w.dtype)
+        return cls(w, nothing, nothing, xp.zeros_like(w), xp.zeros((), w.dtype), xp.ones((), w.dtype), w)
 
     @property
     def stuck(self) -> jax.Array:
@@ -44,14 +51,14 @@ class Walk(eqx.Module):
 def accepts(walk: Walk, value: jax.Array, slope: jax.Array, residual: jax.Array) -> jax.Array:
     """Armijo's rule; where the change is lost in the rounding of values, a slope or a residual that has fallen."""
     enough = value <= walk.value + ARMIJO * walk.step * walk.slope
-    unseen = jnp.abs(value - walk.value) <= ROUNDING * (1.0 + jnp.abs(walk.value))
-    flatter = jnp.abs(slope) <= 0.9 * jnp.abs(walk.slope)
-    return jnp.isfinite(value) & (enough | (unseen & (flatter | (residual <= walk.residual))))
+    unseen = xp.abs(value - walk.value) <= ROUNDING * (1.0 + xp.abs(walk.value))
+    flatter = xp.abs(slope) <= 0.9 * xp.abs(walk.slope)
+    return xp.isfinite(value) & (enough | (unseen & (flatter | (residual <= walk.residual))))
 
 
 def forward(w: jax.Array, value: jax.Array, residual: jax.Array, target: jax.Array, slope: jax.Array) -> Walk:
     """A new walk from an accepted point towards `target`."""
-    return Walk(w, value, residual, target - w, slope, jnp.ones_like(value), target)
+    return Walk(w, value, residual, target - w, slope, xp.ones_like(value), target)
 
 
 def shortened(walk: Walk, value: jax.Array, slope: jax.Array, curvature: jax.Array | None = None) -> Walk:
@@ -64,15 +71,15 @@ def shortened(walk: Walk, value: jax.Array, slope: jax.Array, curvature: jax.Arr
     step, start = walk.step, walk.slope
     if curvature is None:
         bend = start + slope - 3.0 * (value - walk.value) / step
-        root = jnp.sqrt(jnp.maximum(bend**2 - start * slope, 0.0))
+        root = xp.sqrt(xp.maximum(bend**2 - start * slope, 0.0))
         across = slope - start + 2.0 * root
-        guess = step * (1.0 - (slope + root - bend) / jnp.where(across > 0, across, jnp.inf))
-        guess = jnp.clip(guess, 0.05 * step, 0.8 * step)
+        guess = step * (1.0 - (slope + root - bend) / xp.where(across > 0, across, xp.inf))
+        guess = xp.clip(guess, 0.05 * step, 0.8 * step)
     else:
-        guess = step - slope / jnp.where(curvature > 0, curvature, jnp.inf)
-        guess = jnp.where((guess > 1e-4 * step) & (guess < 0.95 * step), guess, 0.3 * step)
-    guess = jnp.where(jnp.isfinite(value) & jnp.isfinite(guess), guess, 0.1 * step)
-    return eqx.tree_at(lambda x: (x.step, x.trial), walk, (guess, walk.w + guess * walk.direction))
+        guess = step - slope / xp.where(curvature > 0, curvature, xp.inf)
+        guess = xp.where((guess > 1e-4 * step) & (guess < 0.95 * step), guess, 0.3 * step)
+    guess = xp.where(xp.isfinite(value) & xp.isfinite(guess), guess, 0.1 * step)
+    return dataclasses.replace(walk, step=guess, trial=walk.w + guess * walk.direction)
 
 
 def newton_target(
@@ -93,47 +100,54 @@ def within(radius: jax.Array, w: jax.Array, gradient: jax.Array, hessian: jax.Ar
     """
     if h.kinks != "none":
         target, _ = newton_target(w, gradient, hessian, h)
-        part = radius / jnp.maximum(jnp.linalg.norm(target - w), jnp.finfo(w.dtype).tiny)
-        return jnp.where(part >= 1.0, target, w + part * (target - w))
-    values, vectors = jnp.linalg.eigh(hessian)
+        part = radius / xp.maximum(linalg.norm(target - w), xp.finfo(w.dtype).tiny)
+        return xp.where(part >= 1.0, target, w + part * (target - w))
+    values, vectors = linalg.eigh(hessian)
     turned = gradient @ vectors
-    low = jnp.maximum(-values[0], 0.0) + SINGULAR * jnp.abs(values[-1])
-    high = low + jnp.linalg.norm(gradient) / radius
+    low = xp.maximum(-values[0], 0.0) + SINGULAR * xp.abs(values[-1])
+    high = low + linalg.norm(gradient) / radius
 
-    def halve(_: int, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def halve(bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         low, high = bounds
-        middle = jnp.sqrt(low * high)
-        long = jnp.linalg.norm(turned / (values + middle)) > radius
-        return jnp.where(long, middle, low), jnp.where(long, high, middle)
+        middle = xp.sqrt(low * high)
+        long = linalg.norm(turned / (values + middle)) > radius
+        return xp.where(long, middle, low), xp.where(long, high, middle)
 
-    _, shift = lax.fori_loop(0, 40, halve, (low, high))
-    return newton_target(w, gradient, hessian + shift * jnp.eye(w.size), h)[0]
+    _, shift = repeat(40, halve, (low, high))
+    target = newton_target(w, gradient, hessian + shift * xp.eye(w.size), h)[0]
+    # a gradient with no part along the lowest curvature says nothing of that direction, which leads down all the same
+    left = xp.sqrt(xp.maximum(radius**2 - xp.sum((target - w) ** 2), 0.0))
+    away = xp.where((values[0] < 0) & (left > 0.5 * radius), left, 0.0) * xp.where(turned[0] > 0, -1.0, 1.0)
+    return target + away * vectors[:, 0]
 
 
 def _factor(hessian: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """A Cholesky factor of hessian + shift·I, with the first shift of 0, 1e-8, 1e-7, … (relative) that has one."""
-    scale = jnp.maximum(jnp.max(jnp.abs(jnp.diag(hessian))), jnp.finfo(hessian.dtype).tiny)
-    eye = jnp.eye(hessian.shape[0], dtype=hessian.dtype)
+    """A Cholesky factor of hessian + shift·I, with the first shift of 0, 1e-14, 1e-12, … (relative) that has one."""
+    scale = xp.maximum(xp.max(xp.abs(xp.diag(hessian))), xp.finfo(hessian.dtype).tiny)
+    eye = xp.eye(hessian.shape[0], dtype=hessian.dtype)
 
     def failed(carry: tuple[jax.Array, jax.Array]) -> jax.Array:
         shift, factor = carry
-        return ~jnp.isfinite(factor[-1, -1]) & (shift < 1e4)
+        return ~xp.isfinite(factor[-1, -1]) & (shift < 1e4)
 
     def again(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        shift = jnp.maximum(10 * carry[0], 1e-8)
-        return shift, jnp.linalg.cholesky(hessian + shift * scale * eye)
+        shift = xp.maximum(100 * carry[0], 1e-14)
+        return shift, linalg.cholesky(hessian + shift * scale * eye)
 
-    shift, factor = lax.while_loop(failed, again, (jnp.zeros_like(scale), jnp.linalg.cholesky(hessian)))
+    shift, factor = while_loop(failed, again, (xp.zeros_like(scale), linalg.cholesky(hessian)))
     return shift * scale, factor
 
 
 def positive_solve(hessian: jax.Array, right: jax.Array) -> jax.Array:
     """(H + shift·I)⁻¹ right with the smallest shift tried that makes the matrix positive definite."""
-    return jax.scipy.linalg.cho_solve((_factor(hessian)[1], True), right)
+    shift, factor = _factor(hessian)
+    if on_host(hessian, right):
+        return linalg.solve(hessian + shift * xp.eye(right.size), right)
+    return cho_solve((factor, True), right)
 
 
 def positive_shift(hessian: jax.Array) -> jax.Array:
-    return hessian + _factor(hessian)[0] * jnp.eye(hessian.shape[0], dtype=hessian.dtype)
+    return hessian + _factor(hessian)[0] * xp.eye(hessian.shape[0], dtype=hessian.dtype)
 
 
 def composite_minimiser(w: jax.Array, gradient: jax.Array, hessian: jax.Array, h: FlatRegularizer) -> jax.Array:
@@ -142,8 +156,8 @@ def composite_minimiser(w: jax.Array, gradient: jax.Array, hessian: jax.Array, h
     Every iteration looks at points along a Newton step, cut where it would leave the piece, and at the proximal-gradient
     point, and takes the lowest: so it descends always, and ends once it has found which coordinates are at a kink.
     """
-    step = 1.0 / jnp.max(jnp.sum(jnp.abs(hessian), axis=1))
-    lengths = 0.5 ** jnp.arange(12.0)
+    step = 1.0 / xp.max(xp.sum(xp.abs(hessian), axis=1))
+    lengths = 0.5 ** xp.arange(12.0)
 
     def slope(v: jax.Array) -> jax.Array:
         return gradient + hessian @ (v - w)
@@ -163,12 +177,12 @@ def composite_minimiser(w: jax.Array, gradient: jax.Array, hessian: jax.Array, h
         if h.kinks == "coordinates":
             along = _along_piece(v, slope(v), hessian, h, lengths)
         else:
-            along = _along_groups(v, slope(v), hessian, h, step, lengths)
-        points = jnp.concatenate([along, plain[None]])
-        heights = jax.vmap(height)(points)
-        return points[jnp.argmin(jnp.where(jnp.isfinite(heights), heights, jnp.inf))], turn + 1
+            along = xp.concatenate([_along_groups(v, slope(v), hessian, h, scale * step, lengths) for scale in SCALES])
+        points = xp.concatenate([along, plain[None]])
+        heights = each(height, points)
+        return points[xp.argmin(xp.where(xp.isfinite(heights), heights, xp.inf))], turn + 1
 
-    found = lax.while_loop(unfinished, improve, (h.prox(w, 0.0), jnp.zeros((), int)))[0]
+    found = while_loop(unfinished, improve, (h.prox(w, 0.0), xp.zeros((), int)))[0]
     return _active_set(found, slope, hessian, h, 1e-10 * (1e-3 + first)) if h.kinks == "coordinates" else found
 
 
@@ -183,9 +197,9 @@ def _active_set(
 
     def steepest(v: jax.Array, g: jax.Array) -> jax.Array:
         """The slope that a coordinate at a kink would follow if it were let go."""
-        rise = jnp.where(v == 0, jnp.sign(g) * jnp.maximum(jnp.abs(g) - h.l1, 0.0), g + jnp.sign(v) * h.l1)
+        rise = xp.where(v == 0, xp.sign(g) * xp.maximum(xp.abs(g) - h.l1, 0.0), g + xp.sign(v) * h.l1)
         walled = ((v <= h.lower) & (rise > 0)) | ((v >= h.upper) & (rise < 0))
-        return jnp.where(walled, 0.0, rise)
+        return xp.where(walled, 0.0, rise)
 
     def unfinished(carry: tuple[Any, ...]) -> jax.Array:
         return ~carry[3] & (carry[4] < 50 + 4 * v.size)
@@ -193,41 +207,41 @@ def _active_set(
     def improve(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         v, free, side, _, turn = carry
         g = slope(v) + side * h.l1
-        matrix = jnp.where(free[:, None] & free[None, :], hessian, 0.0) + jnp.diag(jnp.where(free, 0.0, 1.0))
-        p = jnp.linalg.solve(matrix, jnp.where(free, -g, 0.0))
-        end = jnp.where(p > 0, h.upper, h.lower)
-        end = jnp.where(kinked & (side * p < 0), jnp.where(p > 0, jnp.minimum(end, 0.0), jnp.maximum(end, 0.0)), end)
-        lengths = jnp.where(free & (p != 0), (end - v) / jnp.where(p != 0, p, 1.0), jnp.inf)
-        held = jnp.argmin(lengths)
-        length = jnp.minimum(lengths[held], 1.0)
+        matrix = xp.where(free[:, None] & free[None, :], hessian, 0.0) + xp.diag(xp.where(free, 0.0, 1.0))
+        p = linalg.solve(matrix, xp.where(free, -g, 0.0))
+        end = xp.where(p > 0, h.upper, h.lower)
+        end = xp.where(kinked & (side * p < 0), xp.where(p > 0, xp.minimum(end, 0.0), xp.maximum(end, 0.0)), end)
+        lengths = xp.where(free & (p != 0), (end - v) / xp.where(p != 0, p, 1.0), xp.inf)
+        held = xp.argmin(lengths)
+        length = xp.minimum(lengths[held], 1.0)
         whole = length >= 1.0
         moved = v + length * p
-        moved = jnp.where(whole, moved, moved.at[held].set(end[held]))
-        wants = jnp.where(free, 0.0, steepest(moved, slope(moved)))
-        leaving = jnp.argmax(jnp.abs(wants))
-        done = whole & (jnp.abs(wants[leaving]) <= tolerance)
-        side = jnp.where(whole, side.at[leaving].set(-jnp.sign(wants[leaving])), side)
-        free = jnp.where(whole & ~done, free.at[leaving].set(True), jnp.where(whole, free, free.at[held].set(False)))
+        moved = xp.where(whole, moved, put(moved, held, end[held]))
+        wants = xp.where(free, 0.0, steepest(moved, slope(moved)))
+        leaving = xp.argmax(xp.abs(wants))
+        done = whole & (xp.abs(wants[leaving]) <= tolerance)
+        side = xp.where(whole, put(side, leaving, -xp.sign(wants[leaving])), side)
+        free = xp.where(whole & ~done, put(free, leaving, True), xp.where(whole, free, put(free, held, False)))
         return moved, free, side, done, turn + 1
 
     free = ((v != 0) | ~kinked) & (v > h.lower) & (v < h.upper)
-    carry = (v, free, jnp.sign(v), jnp.asarray(False), jnp.zeros((), int))
-    return lax.while_loop(unfinished, improve, carry)[0]
+    carry = (v, free, xp.sign(v), xp.asarray(False), xp.zeros((), int))
+    return while_loop(unfinished, improve, carry)[0]
 
 
 def _along_piece(
     v: jax.Array, slope: jax.Array, hessian: jax.Array, h: FlatRegularizer, lengths: jax.Array
 ) -> jax.Array:
     """Points along the Newton step on v's orthant and box; a coordinate that would change sign stops at zero."""
-    away = slope + jnp.sign(v) * h.l1
-    steepest = jnp.where(v != 0, away, jnp.sign(slope) * jnp.maximum(jnp.abs(slope) - h.l1, 0.0))
+    away = slope + xp.sign(v) * h.l1
+    steepest = xp.where(v != 0, away, xp.sign(slope) * xp.maximum(xp.abs(slope) - h.l1, 0.0))
     walled = ((v <= h.lower) & (steepest > 0)) | ((v >= h.upper) & (steepest < 0))
     free = (steepest != 0) & ~walled
-    matrix = jnp.where(free[:, None] & free[None, :], hessian, 0.0) + jnp.diag(jnp.where(free, 0.0, 1.0))
-    direction = jnp.linalg.solve(matrix, jnp.where(free, -steepest, 0.0))
-    orthant = jnp.where(h.l1 > 0, jnp.where(v != 0, jnp.sign(v), -jnp.sign(steepest)), 0.0)
+    matrix = xp.where(free[:, None] & free[None, :], hessian, 0.0) + xp.diag(xp.where(free, 0.0, 1.0))
+    direction = linalg.solve(matrix, xp.where(free, -steepest, 0.0))
+    orthant = xp.where(h.l1 > 0, xp.where(v != 0, xp.sign(v), -xp.sign(steepest)), 0.0)
     points = v + lengths[:, None] * direction
-    return jnp.clip(jnp.where(points * orthant >= 0, points, 0.0), h.lower, h.upper)
+    return xp.clip(xp.where(points * orthant >= 0, points, 0.0), h.lower, h.upper)
 
 
 def _along_groups(
@@ -235,15 +249,15 @@ def _along_groups(
 ) -> jax.Array:
     """Proximal points along the semismooth Newton step on v = prox(v − step·slope(v))."""
     u = v - step * slope
-    eye = jnp.eye(v.size, dtype=v.dtype)
+    eye = xp.eye(v.size, dtype=v.dtype)
     system = eye - h.prox_slope(u, step) @ (eye - step * hessian)
-    direction = jnp.linalg.solve(system, h.prox(u, step) - v)
+    direction = linalg.solve(system, h.prox(u, step) - v)
 
     def proximal(length: jax.Array) -> jax.Array:
         moved = length * direction
         return h.prox(v + moved - step * (slope + hessian @ moved), step)
 
-    return jax.vmap(proximal)(lengths)
+    return each(proximal, lengths)
 
 
 def minimise(
@@ -262,7 +276,7 @@ def minimise(
     def measure(w: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         value, gradient = evaluate(w)
         if h is None:
-            return value, gradient, jnp.max(jnp.abs(gradient))
+            return value, gradient, xp.max(xp.abs(gradient))
         return value + h.nonsmooth(w), gradient, h.distance(w, gradient)
 
     def unfinished(carry: tuple[Walk, jax.Array]) -> jax.Array:
@@ -277,10 +291,5 @@ def minimise(
         onward = forward(walk.trial, value, residual, *target(walk.trial, gradient))
         return choose(ok, onward, shortened(walk, value, slope)), turn + 1
 
-    walk, _ = lax.while_loop(unfinished, improve, (Walk.at(start), jnp.zeros((), int)))
+    walk, _ = while_loop(unfinished, improve, (Walk.at(start), xp.zeros((), int)))
     return walk.w, walk.residual
-
-
-def choose(predicate: jax.Array, yes: Any, no: Any) -> Any:
-    """`yes` where the predicate holds, leaf by leaf."""
-    return jax.tree.map(lambda a, b: jnp.where(predicate, a, b), yes, no)

@@ -25,7 +25,6 @@ The printed line is not the gradient: with equal σ it pulls nothing to the mean
 
 from typing import ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -49,27 +48,28 @@ from fedpact.protocol.algorithm import Algorithm, Answer, Begin, FirstParameters
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.options import check_flag
 from fedpact.protocol.phases import ServerData
+from fedpact.records import Record
 
 LARGEST = 1e12  # parameters from which on a run has diverged
 
 # messages
 
 
-class BlockUpdate(eqx.Module):
+class BlockUpdate(Record):
     """What ends a round at every party, known only with the next message: sums over the parties that were asked."""
 
     drift: jax.Array  # ΣB
     share: jax.Array  # Σα
 
 
-class PersonalTask(eqx.Module):
+class PersonalTask(Record):
     """Down."""
 
     task: LocalTask  # its parameters are x̄
     last_update: BlockUpdate  # of the round before
 
 
-class BlockSums(eqx.Module):
+class BlockSums(Record):
     """Up: sums."""
 
     own_block: jax.Array  # q_i
@@ -80,7 +80,7 @@ class BlockSums(eqx.Module):
 # states
 
 
-class PartyState(eqx.Module):
+class PartyState(Record):
     """A party's block before its last steps, and what these have made of it (0 where it was not asked)."""
 
     x: jax.Array

@@ -17,11 +17,10 @@ F(x⁺) > F(y) + ∇F(y)·(x⁺ − y) + (L/2m) Σ‖x_j⁺ − y_j‖², the pa
 import dataclasses
 from typing import ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from fedpact.algorithms.parts.descent import choose
+from fedpact.arrays import choose
 from fedpact.federation.setting import Setting
 from fedpact.problem.oracle import Oracle
 from fedpact.protocol.algorithm import (
@@ -38,6 +37,7 @@ from fedpact.protocol.algorithm import (
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.options import check
 from fedpact.protocol.phases import Phase, Phases, ServerData
+from fedpact.records import Record
 
 ROUNDING = 1e-13  # relative noise in a value, below which it cannot judge a step
 STEEPEST = 1e18  # curvature at which no step can be told from none
@@ -46,13 +46,13 @@ CLOSER = 0.5  # the residual is estimated from y; at x it is at most twice that
 # messages
 
 
-class FirstModel(eqx.Module):
+class FirstModel(Record):
     """Before the first round, up: a sum."""
 
     parameters: jax.Array
 
 
-class TrialMeans(eqx.Module):
+class TrialMeans(Record):
     """Exchange 1, down."""
 
     trial_mean: jax.Array  # of the x⁺
@@ -60,7 +60,7 @@ class TrialMeans(eqx.Module):
     momentum: jax.Array
 
 
-class TrialValues(eqx.Module):
+class TrialValues(Record):
     """Exchange 1, up: sums."""
 
     objective: jax.Array  # F at the trials
@@ -68,7 +68,7 @@ class TrialValues(eqx.Module):
     gradient: jax.Array  # Ḡ there
 
 
-class ProjectedStep(eqx.Module):
+class ProjectedStep(Record):
     """Exchange 2, down."""
 
     accepted: jax.Array  # whether the trials stand
@@ -78,7 +78,7 @@ class ProjectedStep(eqx.Module):
     curvature: jax.Array
 
 
-class StepSums(eqx.Module):
+class StepSums(Record):
     """Exchange 2, up: sums."""
 
     trial: jax.Array
@@ -87,7 +87,7 @@ class StepSums(eqx.Module):
     uphill: jax.Array  # Σ (y_j − x_j⁺)·(x_j⁺ − x_j): over 0, the momentum leads uphill
 
 
-class StepMaxima(eqx.Module):
+class StepMaxima(Record):
     """Exchange 2, up: maxima."""
 
     largest_step_entry: jax.Array
@@ -96,7 +96,7 @@ class StepMaxima(eqx.Module):
 # states
 
 
-class PartyState(eqx.Module):
+class PartyState(Record):
     """A party's last judged model, where the step began, and the model that waits to be judged."""
 
     x: jax.Array
@@ -104,7 +104,7 @@ class PartyState(eqx.Module):
     trial: jax.Array
 
 
-class Point(eqx.Module):
+class Point(Record):
     """What the server knows of y."""
 
     mean: jax.Array
@@ -112,7 +112,7 @@ class Point(eqx.Module):
     gradient: jax.Array
 
 
-class ServerState(eqx.Module):
+class ServerState(Record):
     x: jax.Array  # the mean of the judged models
     objective: jax.Array
     y: Point
@@ -124,7 +124,7 @@ class ServerState(eqx.Module):
     status: jax.Array
 
 
-class Verdict(eqx.Module):
+class Verdict(Record):
     """Between the exchanges."""
 
     server: ServerState

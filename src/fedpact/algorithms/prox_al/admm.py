@@ -24,11 +24,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from fedpact.algorithms.parts.descent import choose, minimise, newton_target, positive_solve
+from fedpact.algorithms.parts.descent import minimise, newton_target, positive_solve
 from fedpact.algorithms.prox_al.inner import Inner, Progress
 from fedpact.algorithms.prox_al.merit import Merit, ServerMerit
+from fedpact.arrays import choose
 from fedpact.problem.oracle import Values
 from fedpact.protocol.options import check, check_flag
+from fedpact.records import Record
 
 DENSE_UP_TO = 400  # parameters: a party factors its Hessian up to here and runs conjugate gradients above
 REACHABLE = 1e-12  # accuracy of a local solve that float64 can give; q^t falls below it
@@ -36,7 +38,7 @@ WILDEST = 1e3  # weights larger than this come from differences that are all but
 GROWN = 2.0  # an accelerated step that multiplies the residual by more than this is taken back
 
 
-class SolverSettings(eqx.Module):
+class SolverSettings(Record):
     """To the parties with the point v: settings, and the weights of the accelerated step from the last round's."""
 
     penalty: jax.Array  # ρ
@@ -46,7 +48,7 @@ class SolverSettings(eqx.Module):
     acceleration_slot: jax.Array
 
 
-class LocalSums(eqx.Module):
+class LocalSums(Record):
     local_solution: jax.Array  # Σ ρ u_i + λ_i
     gradient: jax.Array | None  # Σ ∇P_i(v)
     residual: jax.Array  # Σ ε̃_i
@@ -55,7 +57,7 @@ class LocalSums(eqx.Module):
     acceleration_products: jax.Array | None  # ⟨ΔF_j, f⟩, then ⟨ΔF_j, ΔF_new⟩, then ‖f‖²
 
 
-class Trail(eqx.Module):
+class Trail(Record):
     """Differences for Anderson acceleration of a map x → g(x), f = g − x; a ring of `memory` places."""
 
     df: jax.Array
@@ -79,13 +81,13 @@ class Trail(eqx.Module):
         return jnp.concatenate([self.df @ self.f, self.df @ newest, (self.f @ self.f)[None]])
 
 
-class Local(eqx.Module):
+class Local(Record):
     u: jax.Array
     lam: jax.Array
     trail: Trail
 
 
-class Central(eqx.Module):
+class Central(Record):
     z: jax.Array  # Σ ρũ_i that the next v is made of
     v: jax.Array
     step: jax.Array  # ‖v − the v before‖

@@ -9,14 +9,14 @@ It treats the data as being in one place: every inner iteration reads all rows. 
 solves the very problem that they have, each one's constraints included, as the paper's comparison does.
 """
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from fedpact.algorithms.prox_al.method import ProxAL, ProxALMethod, check_outer
+from fedpact.algorithms.prox_al.method import ProxAL, check_outer
 from fedpact.algorithms.prox_al.newton import Newton
 from fedpact.algorithms.prox_al.tolerances import Geometric, InverseSquare, Tolerances
 from fedpact.federation.setting import Setting
 from fedpact.problem.atoms import Scope
-from fedpact.protocol.algorithm import Algorithm
+from fedpact.protocol.algorithm import Algorithm, Method
 from fedpact.protocol.options import check
 
 
@@ -52,5 +52,5 @@ class CentralProxAL(Algorithm):
     def usual_rounds(self, setting: Setting) -> tuple[int, int] | None:
         return self._outer.usual_rounds(setting)
 
-    def bound(self, setting: Setting) -> ProxALMethod:
+    def bound(self, setting: Setting) -> Method[Any]:
         return self._outer.bound(setting)

@@ -3,26 +3,25 @@
 import abc
 from typing import Any, ClassVar
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
-from jax import lax
 
-from fedpact.algorithms.parts.descent import Walk, accepts, choose, forward, shortened
+from fedpact.algorithms.parts.descent import Walk, accepts, forward, shortened
 from fedpact.algorithms.parts.multipliers import updated
 from fedpact.algorithms.prox_al.inner import Inner, Progress
 from fedpact.algorithms.prox_al.merit import Evaluation, Merit, ServerMerit
+from fedpact.arrays import choose, cond, xp
 from fedpact.problem.oracle import Values
 from fedpact.problem.regularizers import FlatRegularizer
+from fedpact.records import Record
 
 
-class ExpectedMultipliers(eqx.Module):
+class ExpectedMultipliers(Record):
     """To the parties with the trial point: they weigh the curvature of pooled constraints."""
 
     pooled_multipliers: jax.Array
 
 
-class Search(eqx.Module):
+class Search(Record):
     """The walk, what the solver remembers of it, and the pooled multipliers expected at the trial."""
 
     walk: Walk
@@ -56,7 +55,7 @@ class DescentAtServer(Inner):
         """From an accepted point: the new memory, where to go, and the slope predicted on the way."""
 
     def start(self, w: jax.Array, pooled: int) -> Search:
-        return Search(Walk.at(w), self.empty_memory(w), jnp.zeros(pooled))
+        return Search(Walk.at(w), self.empty_memory(w), xp.zeros(pooled))
 
     def join(self, w: jax.Array) -> None:
         del w
@@ -88,7 +87,7 @@ class DescentAtServer(Inner):
             curvature = None if hessian is None else direction @ hessian @ direction
             return shortened(walk, value, slope, curvature), memory
 
-        moved, memory = lax.cond(ok, onward, back, state.memory)
+        moved, memory = cond(ok, onward, back, state.memory)
         ahead = total.pooled + total.pooled_jacobian @ (moved.trial - point)
         expected = updated(own.nu, own.merit.beta, ahead, own.merit.own.pooled_equality)
         kkt = h.distance(point, total.gradient - (point - own.merit.centre) / own.merit.gamma)

@@ -6,24 +6,25 @@ no feasible point lies within r of w, since yᵀc is a convex function that is p
 tell. The size of the multipliers alone would mislead.
 """
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedpact.algorithms.parts.multipliers import updated
-from fedpact.problem.oracle import Oracle, SlackOracle, Values
+from fedpact.arrays import xp
+from fedpact.problem.infeasibility import empty_radius
+from fedpact.problem.oracle import Oracle, SlackOracle, Values, weighted_gradients
 from fedpact.problem.regularizers import FlatRegularizer
+from fedpact.records import Record
 
 
-class Probe(eqx.Module):
+class Probe(Record):
     """From the server, when a subproblem has left the violation as it was."""
 
     parameters: jax.Array
     pooled_multiplier_changes: jax.Array  # y of the pooled constraints: [ν⁺ − ν]₊
 
 
-class ViolationSums(eqx.Module):
+class ViolationSums(Record):
     """A holder's share of yᵀc, Jᵀy and ‖y‖₁."""
 
     weighted_violation: jax.Array
@@ -32,23 +33,23 @@ class ViolationSums(eqx.Module):
 
 
 def increase(change: jax.Array, equality: np.ndarray) -> jax.Array:
-    return jnp.where(equality, change, jnp.maximum(change, 0.0))
+    return xp.where(equality, change, xp.maximum(change, 0.0))
 
 
 def violation_sums(holder: Oracle | SlackOracle, mu: jax.Array, beta: jax.Array, probe: Probe) -> ViolationSums:
-    values, back = jax.vjp(holder, probe.parameters)
-    y = increase(updated(mu, beta, values.constraints, holder.equality) - mu, holder.equality)
-    slope = back(Values(jnp.zeros_like(values.objective), y, probe.pooled_multiplier_changes))[0]
+    def changes(at: Values) -> Values:
+        y = increase(updated(mu, beta, at.constraints, holder.equality) - mu, holder.equality)
+        return Values(xp.zeros_like(at.objective), y, probe.pooled_multiplier_changes)
+
+    values, (slope,) = weighted_gradients(holder, probe.parameters, changes)
+    y = changes(values).constraints
     return ViolationSums(
-        y @ values.constraints + probe.pooled_multiplier_changes @ values.pooled, slope, jnp.sum(jnp.abs(y))
+        y @ values.constraints + probe.pooled_multiplier_changes @ values.pooled, slope, xp.sum(xp.abs(y))
     )
 
 
 def verdict(total: ViolationSums, probe: Probe, h: FlatRegularizer) -> tuple[jax.Array, jax.Array]:
     """yᵀc with ‖y‖₁ = 1, and the radius r (0 where y proves nothing)."""
-    tiny = jnp.finfo(total.weighted_violation.dtype).tiny
-    level = total.weighted_violation / jnp.maximum(
-        total.weight + jnp.sum(jnp.abs(probe.pooled_multiplier_changes)), tiny
-    )
-    radius = total.weighted_violation / jnp.maximum(jnp.linalg.norm(h.inside(probe.parameters, total.gradient)), tiny)
-    return level, jnp.where(total.weighted_violation > 0, radius, 0.0)
+    tiny = xp.finfo(total.weighted_violation.dtype).tiny
+    level = total.weighted_violation / xp.maximum(total.weight + xp.sum(xp.abs(probe.pooled_multiplier_changes)), tiny)
+    return level, empty_radius(total.weighted_violation, total.gradient, probe.parameters, h)

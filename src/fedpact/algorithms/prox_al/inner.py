@@ -12,9 +12,10 @@ import jax
 
 from fedpact.algorithms.prox_al.merit import Merit, ServerMerit
 from fedpact.problem.oracle import Values
+from fedpact.records import Record
 
 
-class Progress(eqx.Module):
+class Progress(Record):
     """What one round taught the server about the point that the parties evaluated."""
 
     settled: jax.Array  # the point is the solver's iterate, so the subproblem may be closed there
@@ -37,6 +38,7 @@ class Inner(eqx.Module):
     needs_slacks: ClassVar[bool]
     prox_growth: ClassVar[float]
     usual_rounds: ClassVar[tuple[int, int] | None] = None
+    few_rounds: ClassVar[bool] = False  # as of a `Method`
 
     def sized(self, size: int) -> "Inner":
         """The same solver for this many parameters."""

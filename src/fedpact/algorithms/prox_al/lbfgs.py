@@ -16,9 +16,10 @@ from jax import lax
 from fedpact.algorithms.prox_al.descent_at_server import DescentAtServer
 from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.protocol.options import check
+from fedpact.records import Record
 
 
-class Pairs(eqx.Module):
+class Pairs(Record):
     """The last steps s and gradient changes y, newest last; unused places are zero."""
 
     s: jax.Array

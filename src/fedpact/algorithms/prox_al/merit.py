@@ -11,15 +11,16 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 
 from fedpact.algorithms.parts.multipliers import updated
 from fedpact.algorithms.parts.symmetric import packed, unpacked
-from fedpact.problem.oracle import Oracle, SlackOracle, Values, derivatives
+from fedpact.arrays import xp
+from fedpact.problem.oracle import Oracle, SlackOracle, Values, derivatives, weighted_gradients
 from fedpact.problem.regularizers import FlatRegularizer
+from fedpact.records import Record
 
 
-class Evaluation(eqx.Module):
+class Evaluation(Record):
     """A holder's P at a point, as much of it as an inner solver asks for; every leaf may be summed over holders."""
 
     objective: jax.Array
@@ -30,7 +31,7 @@ class Evaluation(eqx.Module):
     pooled_jacobian: jax.Array
 
 
-class Merit(eqx.Module):
+class Merit(Record):
     """P of one holder."""
 
     own: Oracle | SlackOracle
@@ -48,23 +49,26 @@ class Merit(eqx.Module):
 
     def gradient(self, w: jax.Array) -> tuple[Values, jax.Array]:
         """The holder's functions at w, and ∇P(w)."""
-        values, pull = jax.vjp(self.own, w)
-        weights = Values(jnp.ones_like(values.objective), self.multipliers(values.constraints), 0.0 * values.pooled)
-        return values, pull(weights)[0] + self.share / self.gamma * (w - self.centre)
+
+        def weights(at: Values) -> Values:
+            return Values(xp.ones_like(at.objective), self.multipliers(at.constraints), 0.0 * at.pooled)
+
+        values, (slope,) = weighted_gradients(self.own, w, weights)
+        return values, slope + self.share / self.gamma * (w - self.centre)
 
     def hessian(self, w: jax.Array) -> jax.Array:
         """A generalised ∇²P(w)."""
         values, slopes = derivatives(self.own, w)
         mu = self.multipliers(values.constraints)
-        return self._hessian(w, mu, jnp.zeros_like(values.pooled), slopes.constraints)
+        return self._hessian(w, mu, xp.zeros_like(values.pooled), slopes.constraints)
 
     def _hessian(self, w: jax.Array, mu: jax.Array, nu: jax.Array, jacobian: jax.Array) -> jax.Array:
         """From μ⁺(w) and the constraints' Jacobian there; ν weighs the curvature of pooled contributions."""
-        curvature = self.own.curvature(w, Values(jnp.ones((), w.dtype), mu, nu))
-        curvature = curvature + self.share / self.gamma * jnp.eye(w.size, dtype=w.dtype)
+        curvature = self.own.curvature(w, Values(xp.ones((), w.dtype), mu, nu))
+        curvature = curvature + self.share / self.gamma * xp.eye(w.size, dtype=w.dtype)
         if not mu.size:
             return curvature
-        active = jnp.where(self.own.equality | (mu > 0), self.beta, 0.0)
+        active = xp.where(self.own.equality | (mu > 0), self.beta, 0.0)
         return curvature + jacobian.T @ (active[:, None] * jacobian)
 
     def evaluate(self, w: jax.Array, nu: jax.Array, hessian: bool) -> tuple[Values, Evaluation]:
@@ -77,18 +81,18 @@ class Merit(eqx.Module):
         else:
             values, gradient = self.gradient(w)
             pooled = values.pooled.size
-            pooled_jacobian = jax.jacrev(lambda v: self.own(v).pooled)(w) if pooled else jnp.zeros((0, w.size))
+            pooled_jacobian = jax.jacrev(lambda v: self.own(v).pooled)(w) if pooled else xp.zeros((0, w.size))
             matrix = None
         value = self._value(values, w)
         return values, Evaluation(values.objective, value, gradient, matrix, values.pooled, pooled_jacobian)
 
     def _value(self, values: Values, w: jax.Array) -> jax.Array:
         mu = self.multipliers(values.constraints)
-        penalty = (jnp.sum(mu**2) - jnp.sum(self.mu**2)) / (2 * self.beta)
-        return values.objective + penalty + self.share / (2 * self.gamma) * jnp.sum((w - self.centre) ** 2)
+        penalty = (xp.sum(mu**2) - xp.sum(self.mu**2)) / (2 * self.beta)
+        return values.objective + penalty + self.share / (2 * self.gamma) * xp.sum((w - self.centre) ** 2)
 
 
-class ServerMerit(eqx.Module):
+class ServerMerit(Record):
     """P_0 with the smooth part of h and with the pooled constraints, which the server keeps for all."""
 
     merit: Merit
@@ -101,16 +105,16 @@ class ServerMerit(eqx.Module):
     def total(self, w: jax.Array, sums: Evaluation) -> tuple[Values, Evaluation]:
         """The server's own values, and the whole of ℓ_k's smooth part at w from the parties' sums."""
         own, mine = self.merit.evaluate(w, self.nu, sums.hessian is not None)
-        whole = jax.tree.map(jnp.add, sums, mine)
+        whole = jax.tree.map(xp.add, sums, mine)
         h, beta = self.regularizer, self.merit.beta
         nu = self.pooled_multipliers(whole.pooled)
-        value = whole.value + h.smooth(w) + (jnp.sum(nu**2) - jnp.sum(self.nu**2)) / (2 * beta)
+        value = whole.value + h.smooth(w) + (xp.sum(nu**2) - xp.sum(self.nu**2)) / (2 * beta)
         gradient = whole.gradient + 2 * h.ridge * w + nu @ whole.pooled_jacobian
         hessian = None
         if whole.hessian is not None:
-            hessian = unpacked(whole.hessian, w.size) + jnp.diag(2 * h.ridge)
+            hessian = unpacked(whole.hessian, w.size) + xp.diag(2 * h.ridge)
             if nu.size:
-                active = jnp.where(self.merit.own.pooled_equality | (nu > 0), beta, 0.0)
+                active = xp.where(self.merit.own.pooled_equality | (nu > 0), beta, 0.0)
                 hessian += whole.pooled_jacobian.T @ (active[:, None] * whole.pooled_jacobian)
         return own, Evaluation(
             whole.objective + h.smooth(w), value, gradient, hessian, whole.pooled, whole.pooled_jacobian

@@ -21,9 +21,8 @@ import dataclasses
 from typing import Any, ClassVar, Literal
 
 import jax
-import jax.numpy as jnp
 
-from fedpact.algorithms.parts.descent import choose
+from fedpact.algorithms.parts.in_units import in_units
 from fedpact.algorithms.parts.multipliers import complementarity, updated, violation
 from fedpact.algorithms.prox_al.admm import ADMM
 from fedpact.algorithms.prox_al.infeasibility import Probe, increase, verdict, violation_sums
@@ -43,6 +42,7 @@ from fedpact.algorithms.prox_al.state import (
     ServerState,
 )
 from fedpact.algorithms.prox_al.tolerances import Geometric, InverseSquare, Tolerances
+from fedpact.arrays import choose, linalg, xp
 from fedpact.federation.setting import Setting
 from fedpact.problem.atoms import Scope
 from fedpact.problem.oracle import Oracle, SlackOracle
@@ -114,12 +114,13 @@ class ProxAL(Algorithm):
     def usual_rounds(self, setting: Setting) -> tuple[int, int] | None:
         return self.solver(setting).usual_rounds
 
-    def bound(self, setting: Setting) -> "ProxALMethod":
+    def bound(self, setting: Setting) -> Method[Any]:
         inner = self.solver(setting)
         slack = (self.coupling or ("slack" if inner.needs_slacks else "direct")) == "slack" and setting.pooled > 0
         slacks = setting.parties * setting.pooled if slack else 0
         inner = inner.sized(setting.size + slacks)
-        return ProxALMethod(self, inner, self.prox_growth or inner.prox_growth, slack)
+        method = ProxALMethod(self, inner, self.prox_growth or inner.prox_growth, slack)
+        return in_units(method, setting) if self.stop == "measured" else method  # as printed: in the problem's own
 
 
 def check_outer(
@@ -146,6 +147,10 @@ class ProxALMethod(Method[ServerState]):
     slack: bool  # whether pooled constraints take form (4)
 
     @property
+    def few_rounds(self) -> bool:
+        return self.inner.few_rounds
+
+    @property
     def round(self) -> Phases:
         return (
             Phase(self.ask, self.step, self.hear),
@@ -160,24 +165,22 @@ class ProxALMethod(Method[ServerState]):
 
     def join(self, own: Oracle, state: None, message: FirstParameters) -> tuple[PartyState, Reply]:
         """Before the first round: μ_i = 0."""
-        nothing = jnp.zeros(self._holder(own).equality.size)
-        return PartyState(
-            nothing, jnp.asarray(self.options.beta), nothing, self.inner.join(message.parameters)
-        ), Reply()
+        nothing = xp.zeros(self._holder(own).equality.size)
+        return PartyState(nothing, xp.asarray(self.options.beta), nothing, self.inner.join(message.parameters)), Reply()
 
     def step(self, own: Oracle, state: PartyState, message: Evaluate) -> tuple[PartyState, Reply]:
         """Algorithm 1, client update (once a subproblem is closed), and the party's part of an inner iteration."""
         holder = self._holder(own)
         equality = holder.equality
         closed = updated(state.mu, state.beta, state.constraints, equality)
-        mu = jnp.where(message.new_subproblem, closed, state.mu)
+        mu = xp.where(message.new_subproblem, closed, state.mu)
         merit = Merit(holder, mu, message.penalty, message.prox_length, message.centre, 1.0 / (own.parties + 1))
         inner, values, sums = self.inner.answer(
             merit, state.inner, message.parameters, message.inner, message.new_subproblem
         )
         c = values.constraints
         ahead = merit.multipliers(c)
-        change = jnp.max(jnp.abs(ahead - mu), initial=0.0)
+        change = xp.max(xp.abs(ahead - mu), initial=0.0)
         maxima = PartyMaxima(complementarity(ahead, c, equality), violation(c, equality), change)
         m = len(own.program.constraints)
         disclosed = own.disclose(Disclosed(c[:m], ahead[:m]))
@@ -196,13 +199,13 @@ class ProxALMethod(Method[ServerState]):
     def invite(self, own: ServerData, begin: Begin) -> FirstParameters:
         w = begin.w
         if self.slack:
-            w = jnp.concatenate([w, jnp.zeros(own.parties * len(own.functions.program.pooled))])
+            w = xp.concatenate([w, xp.zeros(own.parties * len(own.functions.program.pooled))])
         return FirstParameters(self._regularizer(own).prox(w, 0.0))  # w^0 in dom(h)
 
     def start(self, own: ServerData, begin: Begin, reply: Reply) -> ServerState:
-        w, beta = self.invite(own, begin).parameters, jnp.asarray(self.options.beta)
+        w, beta = self.invite(own, begin).parameters, xp.asarray(self.options.beta)
         pooled = 0 if self.slack else len(own.functions.program.pooled)
-        mu, nu = jnp.zeros(self._holder(own.functions, at_server=True).equality.size), jnp.zeros(pooled)
+        mu, nu = xp.zeros(self._holder(own.functions, at_server=True).equality.size), xp.zeros(pooled)
         return ServerState(
             inner=self.inner.start(w, pooled),
             centre=w,
@@ -210,14 +213,14 @@ class ProxALMethod(Method[ServerState]):
             gamma=beta,
             mu=mu,
             nu=nu,
-            k=jnp.zeros((), int),
-            fresh=jnp.asarray(True),
+            k=xp.zeros((), int),
+            fresh=xp.asarray(True),
             point=w,
             point_mu=mu,
             point_nu=nu,
-            closed_violation=jnp.asarray(jnp.inf),
-            radius=jnp.asarray(0.0),
-            reach=FARTHEST * (1.0 + jnp.max(jnp.abs(w))),
+            closed_violation=xp.asarray(xp.inf),
+            radius=xp.asarray(0.0),
+            reach=FARTHEST * (1.0 + xp.max(xp.abs(w))),
             goal=begin.goal,
             status=Status.running.as_array(),
         )
@@ -235,19 +238,20 @@ class ProxALMethod(Method[ServerState]):
         c, pooled = progress.constraints, progress.pooled
         mu, nu = merit.merit.multipliers(c), merit.pooled_multipliers(pooled)
         equality, pooled_equality = merit.merit.own.equality, merit.merit.own.pooled_equality
-        distance = jnp.maximum(reply.max.complementarity, complementarity(mu, c, equality))
-        distance = jnp.maximum(distance, complementarity(nu, pooled, pooled_equality))
-        broken = jnp.maximum(reply.max.violation, violation(c, equality))
-        broken = jnp.maximum(broken, violation(pooled, pooled_equality))
+        distance = xp.maximum(reply.max.complementarity, complementarity(mu, c, equality))
+        distance = xp.maximum(distance, complementarity(nu, pooled, pooled_equality))
+        broken = xp.maximum(reply.max.violation, violation(c, equality))
+        broken = xp.maximum(broken, violation(pooled, pooled_equality))
         solved = progress.settled & ((progress.residual <= tau) | progress.exhausted)  # (10)
         if self.options.stop == "measured":
-            done = (progress.stationarity <= goal.stationarity) & (distance <= goal.feasibility)
+            close = goal.stationarity * xp.maximum(progress.objective, 1.0)  # as the certificate will measure
+            done = (progress.stationarity <= close) & (distance <= goal.feasibility)
         else:  # (11)
-            change = jnp.max(jnp.abs(jnp.concatenate([mu - server.mu, nu - server.nu])), initial=0.0)
-            change = jnp.maximum(reply.max.multiplier_change, change)
-            moved = jnp.max(jnp.abs(point - server.centre)) / server.beta + tau
+            change = xp.max(xp.abs(xp.concatenate([mu - server.mu, nu - server.nu])), initial=0.0)
+            change = xp.maximum(reply.max.multiplier_change, change)
+            moved = xp.max(xp.abs(point - server.centre)) / server.beta + tau
             done = solved & (moved <= goal.stationarity) & (change <= server.beta * goal.feasibility)
-        lost = ~jnp.isfinite(progress.residual) & server.fresh | (jnp.max(jnp.abs(point)) > server.reach)
+        lost = ~xp.isfinite(progress.residual) & server.fresh | (xp.max(xp.abs(point)) > server.reach)
         closing, keep = solved & ~done & ~lost, progress.settled | done
         info = RoundInfo(
             objective=progress.objective,
@@ -264,13 +268,13 @@ class ProxALMethod(Method[ServerState]):
         after = dataclasses.replace(
             server,
             inner=inner,
-            point=jnp.where(keep, point, server.point),
-            point_mu=jnp.where(keep, mu, server.point_mu),
-            point_nu=jnp.where(keep, nu, server.point_nu),
-            fresh=jnp.asarray(False),
-            status=jnp.where(done, Status.converged, jnp.where(lost, Status.diverged, Status.running)),
+            point=xp.where(keep, point, server.point),
+            point_mu=xp.where(keep, mu, server.point_mu),
+            point_nu=xp.where(keep, nu, server.point_nu),
+            fresh=xp.asarray(False),
+            status=xp.where(done, Status.converged, xp.where(lost, Status.diverged, Status.running)),
         )
-        held_up = closing & (broken > jnp.maximum(goal.feasibility, HELD_UP * server.closed_violation))
+        held_up = closing & (broken > xp.maximum(goal.feasibility, HELD_UP * server.closed_violation))
         return Evaluated(after, info, closing, held_up)
 
     def probe(self, own: ServerData, carry: Evaluated) -> Probe:
@@ -281,12 +285,12 @@ class ProxALMethod(Method[ServerState]):
     def judge(self, own: ServerData, carry: Evaluated, reply: Reply) -> Evaluated:
         server, probe = carry.server, self.probe(own, carry)
         own_sums = violation_sums(self._holder(own.functions, at_server=True), server.mu, server.beta, probe)
-        level, radius = verdict(jax.tree.map(jnp.add, reply.sum, own_sums), probe, self._regularizer(own))
+        level, radius = verdict(jax.tree.map(xp.add, reply.sum, own_sums), probe, self._regularizer(own))
         # A feasible set that is merely far away keeps its distance; where there is none the radius grows with β.
-        size = 1.0 + jnp.linalg.norm(server.point)
+        size = 1.0 + linalg.norm(server.point)
         grows = (server.radius > 0) & (radius > 2.0 * server.radius) | (radius > ENDLESS * size)
         empty = (level > server.goal.feasibility) & (radius > EMPTY * size) & grows
-        status = jnp.where(empty, Status.infeasible, server.status)
+        status = xp.where(empty, Status.infeasible, server.status)
         return dataclasses.replace(carry, server=dataclasses.replace(server, radius=radius, status=status))
 
     def finish(self, own: ServerData, carry: Evaluated) -> tuple[ServerState, RoundInfo]:
@@ -296,18 +300,18 @@ class ProxALMethod(Method[ServerState]):
     def _closed(self, server: ServerState, broken: jax.Array) -> ServerState:
         """Algorithm 1, server update: μ_0 and ν; the parties update theirs at the beginning of the next round."""
         slow = broken > 0.25 * server.closed_violation
-        grown = jnp.minimum(self.options.growth * server.beta, self.options.most_beta)
-        beta = jnp.where(slow, grown, server.beta)
+        grown = xp.minimum(self.options.growth * server.beta, self.options.most_beta)
+        beta = xp.where(slow, grown, server.beta)
         return dataclasses.replace(
             server,
             inner=self.inner.reopen(server.inner, server.point, beta != server.beta),
             centre=server.point,
             beta=beta,
-            gamma=jnp.minimum(self.prox_growth * server.gamma, LONGEST),
+            gamma=xp.minimum(self.prox_growth * server.gamma, LONGEST),
             mu=server.point_mu,
             nu=server.point_nu,
             k=server.k + 1,
-            fresh=jnp.asarray(True),
+            fresh=xp.asarray(True),
             closed_violation=broken,
         )
 
@@ -320,11 +324,11 @@ class ProxALMethod(Method[ServerState]):
             return Answer(carry.point, carry.point_mu, carry.point_nu, carry.radius)
         # the server's rows for Σ s_i carry the pooled multipliers, s follows w
         server, program = carry.server, own.functions.program
-        w, (mu, nu) = server.point[: program.shape.size], jnp.split(server.point_mu, [len(program.constraints)])
+        w, (mu, nu) = server.point[: program.shape.size], xp.split(server.point_mu, [len(program.constraints)])
         # slacks may touch where the sum itself has room: no multiplier there
         room = -carry.pooled
         inactive = (room > server.goal.feasibility) & (nu < INACTIVE * room)
-        nu = jnp.where(~own.functions.pooled_equality & inactive, 0.0, nu)
+        nu = xp.where(~own.functions.pooled_equality & inactive, 0.0, nu)
         return Answer(w, mu, nu, server.radius)
 
     # small pieces

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax
 
 from fedpact.protocol.algorithm import Disclosed, Goal, Info
+from fedpact.records import Record
 
 # messages
 
 
-class Evaluate(eqx.Module):
+class Evaluate(Record):
     """From the server to every party, every round."""
 
     parameters: jax.Array  # what to evaluate
@@ -21,31 +21,31 @@ class Evaluate(eqx.Module):
     inner: Any
 
 
-class PartyMaxima(eqx.Module):
+class PartyMaxima(Record):
     complementarity: jax.Array  # Definition 1's second number for this party
     violation: jax.Array
     multiplier_change: jax.Array  # ‖μ⁺ − μ‖∞, for (11)
 
 
-class AnswerParameters(eqx.Module):
+class AnswerParameters(Record):
     parameters: jax.Array
 
 
-class PooledConstraints(eqx.Module):
+class PooledConstraints(Record):
     pooled_constraints: jax.Array
 
 
 # states
 
 
-class PartyState(eqx.Module):
+class PartyState(Record):
     mu: jax.Array
     beta: jax.Array
     constraints: jax.Array  # at the point evaluated last
     inner: Any
 
 
-class ServerState(eqx.Module):
+class ServerState(Record):
     inner: Any
     centre: jax.Array
     beta: jax.Array
@@ -74,7 +74,7 @@ class RoundInfo(Info):
     pooled_multipliers: jax.Array
 
 
-class Evaluated(eqx.Module):
+class Evaluated(Record):
     """The server within a round: what the evaluation showed, before a solved subproblem is closed."""
 
     server: ServerState
@@ -83,7 +83,7 @@ class Evaluated(eqx.Module):
     held_up: jax.Array  # and has left the violation as it was: is there a feasible point at all?
 
 
-class AtAnswer(eqx.Module):
+class AtAnswer(Record):
     """The server after the last round in form (4), with Σ pooled_i at the answer."""
 
     server: ServerState

@@ -4,8 +4,8 @@ import abc
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 
+from fedpact.arrays import xp
 from fedpact.protocol.options import check
 
 
@@ -37,7 +37,7 @@ class Geometric(Tolerances):
         check("Geometric", "floor", self.floor, lambda x: 0 < x <= 1, words)
 
     def __call__(self, k: jax.Array, goal: jax.Array) -> jax.Array:
-        return jnp.maximum(self.first * self.ratio**k, self.floor * goal)
+        return xp.maximum(self.first * self.ratio**k, self.floor * goal)
 
 
 class InverseSquare(Tolerances):

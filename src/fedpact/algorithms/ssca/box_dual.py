@@ -30,7 +30,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedpact.algorithms.parts.descent import choose, positive_solve
+from fedpact.algorithms.parts.descent import positive_solve
+from fedpact.arrays import choose
 
 FLOOR = 1e-12  # of the largest curvature, for q_0
 RIDGE = 1e-12  # of the diagonal: dependent constraints make VVᵀ singular

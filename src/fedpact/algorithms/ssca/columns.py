@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 
 from fedpact.algorithms.parts.batches import folded_key
-from fedpact.algorithms.parts.descent import choose
 from fedpact.algorithms.ssca.box_dual import solve_box_dual
 from fedpact.algorithms.ssca.shared import Measurement, Penalty, RoundInfo, SSCAMethod
 from fedpact.algorithms.ssca.surrogates import folded, folded_constants, violation
+from fedpact.arrays import choose
 from fedpact.federation.blocks import Block
 from fedpact.problem.oracle import Oracle
 from fedpact.problem.split import EMBEDDED
@@ -24,11 +24,12 @@ from fedpact.protocol.embedding import Embedding, combined, contribution, own_sh
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.phases import Phase, Phases, ServerData
 from fedpact.protocol.sampling import draw
+from fedpact.records import Record
 
 # messages
 
 
-class Move(eqx.Module):
+class Move(Record):
     """How to go on from the last round: w ← (1 − γ) w + γ Σ weights_m a_m, once w is kept as the best so far where it is."""
 
     surrogate_weights: jax.Array
@@ -37,20 +38,20 @@ class Move(eqx.Module):
     curvature: jax.Array  # of the surrogate problem at its minimum
 
 
-class BatchRequest(eqx.Module):
+class BatchRequest(Record):
     """Exchange 1, down."""
 
     move: Move
     random_key: jax.Array
 
 
-class Residual(eqx.Module):
+class Residual(Record):
     """Exchange 1, up, next to the output of the bottom model: how far the block was from its part of the minimum."""
 
     stationarity: jax.Array
 
 
-class EmbeddingGradient(eqx.Module):
+class EmbeddingGradient(Record):
     """Exchange 2, down: ∂F̂/∂(combined embedding), of each surrogate."""
 
     random_key: jax.Array
@@ -58,7 +59,7 @@ class EmbeddingGradient(eqx.Module):
     averaging_weight: jax.Array  # ρ
 
 
-class Products(eqx.Module):
+class Products(Record):
     """Exchange 2, up: inner products of the surrogates' slopes, ∇F̂·w of each, and ‖w‖²."""
 
     slope_products: jax.Array
@@ -66,7 +67,7 @@ class Products(eqx.Module):
     squared_norm: jax.Array
 
 
-class EmbeddingOfAllRows(eqx.Module):
+class EmbeddingOfAllRows(Record):
     """Measurement, up: the output of the bottom model (where it is added up), and ‖w‖²."""
 
     all_rows: Embedding | None
@@ -81,7 +82,7 @@ class ColumnAnswer(Answer):
 # states
 
 
-class BlockState(eqx.Module):
+class BlockState(Record):
     """A holder's part of the parameters and of the surrogates' slopes; the label holder has one for the top."""
 
     w: jax.Array
@@ -89,7 +90,7 @@ class BlockState(eqx.Module):
     best_w: jax.Array
 
 
-class ServerState(eqx.Module):
+class ServerState(Record):
     top: BlockState
     constants: jax.Array
     nu: jax.Array
@@ -101,7 +102,7 @@ class ServerState(eqx.Module):
     status: jax.Array
 
 
-class Embedded(eqx.Module):
+class Embedded(Record):
     """The label holder after exchange 1: value of each surrogate's estimate, its gradients for the top and for the embedding."""
 
     server: ServerState
@@ -111,7 +112,7 @@ class Embedded(eqx.Module):
     residual: jax.Array
 
 
-class Estimated(eqx.Module):
+class Estimated(Record):
     """The label holder after exchange 2, and after the measurement."""
 
     server: ServerState

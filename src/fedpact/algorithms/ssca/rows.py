@@ -8,32 +8,34 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedpact.algorithms.parts.batches import asked, folded_key, on_a_batch
-from fedpact.algorithms.parts.descent import choose
 from fedpact.algorithms.ssca.box_dual import solve_box_dual
 from fedpact.algorithms.ssca.shared import Measurement, Penalty, RoundInfo, SSCAMethod
 from fedpact.algorithms.ssca.surrogates import folded, folded_constants, violation
-from fedpact.problem.oracle import Oracle, Program, Values, derivatives
+from fedpact.arrays import choose
+from fedpact.problem.oracle import Oracle, Values, derivatives
+from fedpact.problem.program import Program
 from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.protocol.algorithm import Answer, Begin, Status
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.phases import GradientRequest, GradientStep, Phase, Phases, ServerData
+from fedpact.records import Record
 
 # messages
 
 
-class BatchKey(eqx.Module):
+class BatchKey(Record):
     """Down, with the parameters: who is asked, and which rows each party draws, follow from the key."""
 
     random_key: jax.Array
 
 
-class MeasuredPoint(eqx.Module):
+class MeasuredPoint(Record):
     """Measurement, down."""
 
     parameters: jax.Array
 
 
-class PartOfValues(eqx.Module):
+class PartOfValues(Record):
     """Measurement, up: a party's part of the functions on all its rows."""
 
     objective: jax.Array
@@ -43,7 +45,7 @@ class PartOfValues(eqx.Module):
 # states
 
 
-class ServerState(eqx.Module):
+class ServerState(Record):
     w: jax.Array
     slopes: jax.Array  # a, one line per surrogate
     constants: jax.Array  # A
@@ -56,7 +58,7 @@ class ServerState(eqx.Module):
     status: jax.Array
 
 
-class Estimated(eqx.Module):
+class Estimated(Record):
     """The server within a round: what the parties estimated, and what was measured on all rows."""
 
     server: ServerState

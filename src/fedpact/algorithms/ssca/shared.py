@@ -11,6 +11,7 @@ from fedpact.algorithms.parts.schedules import Schedule
 from fedpact.algorithms.ssca.surrogates import Surrogates
 from fedpact.protocol.algorithm import Info, Method
 from fedpact.protocol.phases import Phase
+from fedpact.records import Record
 
 Server = TypeVar("Server")
 VANISHED = 1e-9  # slack
@@ -44,7 +45,7 @@ class Penalty(eqx.Module):
         return Penalty(jnp.where(over, grown, self.c), jnp.where(over, jnp.inf, least), jnp.where(over, 0, rounds))
 
 
-class Measurement(eqx.Module):
+class Measurement(Record):
     """The problem on all rows at one point, with the multipliers there."""
 
     objective: jax.Array

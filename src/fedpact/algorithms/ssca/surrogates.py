@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedpact.algorithms.ssca.box_dual import Quadratics, gram_matrix
-from fedpact.problem.oracle import Program
+from fedpact.problem.program import Program
 
 
 @dataclasses.dataclass(frozen=True)

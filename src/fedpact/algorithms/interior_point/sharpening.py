@@ -1,0 +1,109 @@
+"""Smooth rates begin soft and are sharpened as the run proceeds.
+
+A rate sigmoid(score/T) of small T is nearly a step: from afar it shows neither slope nor curvature, and a step that is right
+near one row's threshold is wrong beyond it. So the temperatures of all rates are multiplied by a softening, large at first.
+A problem that is roughly solved is sharpened and solved again from there, with slacks and multipliers as they are, which takes
+a few rounds; one that is not solved within some rounds is given up for a less sharp one, from where the last one was solved.
+The last softening is 1: what is certified has the temperatures of the problem.
+"""
+
+from typing import Any
+
+import jax
+
+from fedpact.algorithms.interior_point.barrier import Barrier
+from fedpact.arrays import choose, xp
+from fedpact.records import Record
+
+FIRST = 2.0  # the temperature at which the sharpest rate begins
+FACTOR = 0.5  # of a sharpening,
+GENTLE = 0.95  # or the square root of the last one after it has failed, unless that is above this
+ROUNDS = 10  # at one softening before it is given up, twice as many at the first
+SOFTEST = 4.0  # times the first softening: if even that is not solved, another one would not help
+
+
+class Anchor(Record):
+    """Where the problem was last solved: the parameters, the server's own and the pooled constraints."""
+
+    point: jax.Array
+    own: Barrier
+    pooled: Barrier
+
+
+class Sharpening(Record):
+    softening: jax.Array
+    first: jax.Array  # softening
+    factor: jax.Array  # of the last sharpening
+    rounds: jax.Array  # at this softening
+    anchor: Anchor
+    has_anchor: jax.Array
+    anchored: jax.Array  # whether the last trial is the anchor
+    returning: jax.Array  # whether the next round begins at the anchor
+    again: jax.Array  # whether the next round evaluates where it begins, as it is
+
+
+class Change(Record):
+    """What happens to the rates after a round.
+
+    - `sharper`, `softer`: which way they change, if at all.
+    - `again`: the next round evaluates the last trial, or the anchor, with the new rates.
+    - `afresh`, `from_start`: the next round begins with new slacks, at the best point or at the first parameters.
+    """
+
+    sharper: jax.Array
+    softer: jax.Array
+    again: jax.Array
+    afresh: jax.Array
+    from_start: jax.Array
+
+    @property
+    def any(self) -> jax.Array:
+        return self.sharper | self.softer
+
+    @classmethod
+    def none(cls) -> "Change":
+        no = xp.asarray(False)
+        return cls(no, no, no, no, no)
+
+
+def at_first(coldest: Any, anchor: Anchor) -> Sharpening:
+    """`coldest`: the least temperature of a rate."""
+    softening, no = xp.where(coldest < 1.0, FIRST / coldest, 1.0), xp.asarray(False)
+    return Sharpening(softening, softening, xp.asarray(FACTOR), xp.zeros((), int), anchor, no, no, no, no)
+
+
+def changed(
+    now: Sharpening, solved: jax.Array, ended: jax.Array, failed: jax.Array, searching: jax.Array, trial: Anchor
+) -> tuple[Sharpening, Change]:
+    """After a round.
+
+    - `solved`: whether the trial roughly solves the problem with these rates.
+    - `ended`: whether the run would end here, however. `failed`: whether it does not get on.
+    - `searching`: whether it is searching for a feasible point, which takes its time.
+    """
+    softest = now.softening >= SOFTEST * now.first
+    # a soft problem that cannot be solved, for want of a feasible point say, tells nothing of the sharp one
+    straight = ~now.has_anchor & softest & (ended | failed) & (now.softening > 1.0)
+    sharper = ((now.softening > 1.0) & (solved | (ended & now.has_anchor))) | straight
+    long = ~searching & (now.rounds >= xp.where(now.has_anchor, ROUNDS, 2 * ROUNDS))
+    softer = ~sharper & ~solved & (ended | failed | long) & (now.factor < GENTLE) & (now.has_anchor | ~softest)
+    factor, gentler = xp.maximum(now.factor**1.5, FACTOR), xp.sqrt(now.factor)
+    back = xp.where(now.has_anchor, now.softening / gentler, 2.0 * now.softening)
+    ahead = xp.where(straight, 1.0, xp.maximum(factor * now.softening, 1.0))
+    softening = xp.where(softer, back, xp.where(sharper, ahead, now.softening))
+    # where the last problem is roughly solved, or there is no softer one, the rest is a matter of rounds
+    kept = xp.where(solved | straight, 1.0, now.factor)
+    anchored, returning = sharper & solved, softer & now.has_anchor
+    after = Sharpening(
+        softening=softening,
+        first=now.first,
+        factor=xp.where(softer & now.has_anchor, gentler, xp.where(sharper & ~straight, factor, kept)),
+        rounds=xp.where(sharper | softer, 0, now.rounds + 1),
+        anchor=choose(anchored, trial, now.anchor),
+        has_anchor=now.has_anchor | anchored,
+        anchored=anchored,
+        returning=returning,
+        again=anchored | returning,
+    )
+    afresh = (sharper & ~solved) | (softer & ~now.has_anchor)
+    return after, Change(sharper, softer, after.again, afresh, softer & ~now.has_anchor)

@@ -1,0 +1,121 @@
+"""How a run of the interior-point method stands after a trial: does it go on, turn to a search, or end, and with which word?"""
+
+import jax
+
+from fedpact.algorithms.interior_point.barrier import HolderMaxima, HolderSums
+from fedpact.algorithms.interior_point.state import ServerState
+from fedpact.algorithms.interior_point.steps import Model, Step, promised
+from fedpact.arrays import linalg, xp
+from fedpact.problem.infeasibility import empty_radius
+from fedpact.problem.regularizers import FlatRegularizer
+from fedpact.protocol.algorithm import Status
+from fedpact.records import Record
+
+NARROWEST = 1e-10  # a step this short, relative to 1 + ‖w‖, means that float64 shows no descent any more
+FAR = 10.0  # no feasible point within this many times 1 + ‖w‖, where a search for one rests: there is none
+EMPTY = 1e3  # such a search begins where none is within this many times, or within FAR and the violation does not halve
+IDLE = 4  # for so many rounds,
+PATIENCE = 15  # or for so many, wherever a feasible point may be
+MOST_PHASES = 6  # searches, and new beginnings at the best point where no step leads on
+RESTING = 1e-6  # a search has ended where the next step promises less than this part of the violation
+LEAST_OBJECTIVE = 1e-4  # what a next step may still promise is the goal's part of the objective, or of this
+DRIFT = 0.03  # a whole Newton step this long, relative to 1 + ‖w‖, where the goal is met: no minimum is near,
+FAINT = 1e-3  # if it promises more than this part of the goal, so that it is no rounding,
+FLAT_BEND = 1e-3  # and the curvature along it is less than this;
+ALL_OF_IT = 0.1  # a promise of this part of the objective means that the objective itself is vanishing
+
+
+class Trialled(Record):
+    """What a round has shown: the trial, and the next step that was made of it."""
+
+    point: jax.Array
+    objective: jax.Array
+    stationarity: jax.Array
+    noise: jax.Array  # in the merit
+    better: jax.Array  # whether the trial was accepted
+    sound: jax.Array  # whether all its numbers are finite
+    w: jax.Array  # where the next step begins
+    step: Step
+    model: Model
+
+
+class Standing(Record):
+    """All scalars.
+
+    - `feasible`: the trial is, to the goal. `seen`: an earlier one was.
+    - `done`, `empty`, `endless`: the run ends: certified, without a feasible point, without a minimum.
+    - `drifts`: it is done, and yet the objective falls for ever, ever less.
+    - `give_up`: a search for a feasible point begins. `found`: it has found one. `elsewhere`: it begins again at the start.
+    - `retry`: the step begins again, at the best point.
+    - `radius`: for convex constraints no feasible point is nearer. `halved`, `idle`: of the violation, see `ServerState`.
+    """
+
+    feasible: jax.Array
+    seen: jax.Array
+    done: jax.Array
+    empty: jax.Array
+    endless: jax.Array
+    drifts: jax.Array
+    give_up: jax.Array
+    found: jax.Array
+    elsewhere: jax.Array
+    retry: jax.Array
+    radius: jax.Array
+    halved: jax.Array
+    idle: jax.Array
+    status: jax.Array
+
+
+def standing(
+    server: ServerState,
+    now: Trialled,
+    sums: HolderSums,
+    largest: HolderMaxima,
+    h: FlatRegularizer,
+    of_phase: FlatRegularizer,
+) -> Standing:
+    """From the server's state before the round, what the round has shown, and h: the problem's own, and that of the phase."""
+    goal, searching, better, violation = server.goal, server.searching, now.better, largest.violation
+    size = 1.0 + linalg.norm(now.point)
+    feasible, seen = violation <= goal.feasibility, server.best.violation <= goal.feasibility
+    gain, moved = promised(now.w, now.step, now.model, of_phase), linalg.norm(now.step.direction)
+    stuck = ~better & (now.step.length * moved < NARROWEST * (1.0 + linalg.norm(server.w)))
+
+    # converged?
+    close = goal.stationarity * xp.maximum(now.objective, 1.0)  # as the certificate will measure
+    met = ~searching & (now.stationarity <= close) & (largest.complementarity <= goal.feasibility)
+    worth = xp.maximum(gain, xp.abs(sums.weighted_violation))  # of a next step, and of violations, in the objective
+    near = goal.stationarity * xp.maximum(xp.abs(now.objective), LEAST_OBJECTIVE) + now.noise
+    done = met & (~better | (worth <= near))
+
+    # is there a feasible point?
+    radius = empty_radius(sums.weighted_violation, sums.constraint_gradient, now.point, of_phase)
+    halved = violation < 0.5 * server.least_violation
+    idle = xp.where(halved | feasible | searching | server.fresh, 0, server.idle + 1)
+    no_point_near = (radius > EMPTY * size) | ((radius > FAR * size) & (idle >= IDLE))
+    hopeless = stuck | no_point_near | (idle >= PATIENCE)
+    phases_left = ~searching & ~server.fresh & (server.phases < MOST_PHASES)
+    give_up = phases_left & ~feasible & ~seen & hopeless
+    retry = phases_left & seen & stuck
+    found = searching & better & feasible
+    violation_squared = 0.5 * sums.weighted_violation
+    resting = (better & (gain <= RESTING * violation_squared)) | (stuck & (radius > FAR * size))
+    rests = searching & ~feasible & resting
+    # what is not convex, as rates are, may have a feasible point elsewhere: look for it once more, from the start
+    elsewhere = rests & (server.indefinite | (server.sharpening is not None)) & ~server.from_start
+    empty = rests & ~elsewhere
+
+    # is there a minimum?
+    falls = (sums.gradient @ now.point < 0) & (now.objective < server.model.objective)
+    endless = ~searching & better & feasible & falls & (xp.max(xp.abs(now.point)) > server.reach)
+    drifts = (moved > DRIFT * size) & (gain > FAINT * goal.stationarity) & (gain < FLAT_BEND * moved**2)
+    drifts = done & better & drifts & h.is_flat_along(now.point, now.step.direction)
+    endless = endless | (drifts & (gain > ALL_OF_IT * xp.abs(now.objective)))
+    nowhere = xp.isinf(server.best.violation) & ~now.sound
+
+    status = xp.where(stuck & ~give_up & ~retry & ~elsewhere, Status.stalled, Status.running)
+    status = xp.where(done, Status.converged, xp.where(empty, Status.infeasible, status))
+    status = xp.where(endless | nowhere, Status.diverged, status)
+    return Standing(
+        feasible, seen, done, empty, endless, drifts, give_up, found, elsewhere, retry, radius, halved, idle, status
+    )

@@ -1,0 +1,376 @@
+"""A method from several starts at once, for problems with several local optima: one exchange serves all starts, the best wins.
+
+Every state, message and reply has a leading axis over starts; a holder's own data have none. A start that has ended is left
+as it is, at the server and at the parties, until all have ended. Where to start:
+
+    w_1    the given or usual one
+    w_k    the model's own initial parameters with seed + k − 1, where these are random: `Begin.w` has one row for each start
+           else w_1 ± S z (1 + |w_1/S|), z standard normal from the run's key, one z for two starts on either side; S are
+           the units learnt at w_1 (1 where none are), since a spread in a column's own units would say nothing
+
+The best is, by the method's own measures of each start's last round, a converged one with the lowest objective; where none has
+converged, the least violated one, and among those within the goal the one with the lowest objective.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+
+from fedpact.algorithms.parts.in_units import InUnits, InUnitsState
+from fedpact.problem.oracle import Oracle
+from fedpact.protocol.algorithm import Answer, Begin, Goal, Info, Method, Status
+from fedpact.protocol.messages import Reply
+from fedpact.protocol.phases import Phase, Phases, ServerData, Step
+from fedpact.records import Record
+
+SAME = 1e-9  # objectives that differ by less, relatively, are of the same optimum: the first of these starts wins
+
+Ask = Callable[[ServerData, Any], Any]
+Hear = Callable[[ServerData, Any, Reply], Any]
+OnlyIf = Callable[[Any], jax.Array]
+
+# messages
+
+
+class ForStarts(Record):
+    """From the server in every round: which starts take part, and a message for each start (zeros where it does not)."""
+
+    taking_part: jax.Array
+    message: Any
+
+
+class BestAnswer(Answer):
+    """The answer of the best start.
+
+    - `start`: its index, from 0.
+    """
+
+    start: jax.Array
+
+
+class StartsInfo(Info):
+    """The line of the best start so far.
+
+    - `running`: how many starts still run.
+    - `start`: which start the line is of, from 1.
+    """
+
+    running: jax.Array
+    start: jax.Array
+
+
+# states
+
+
+class Starts(Record):
+    """The server's state: that of every start, and how each of them stands."""
+
+    inner: Any  # of each start
+    begun: Any  # within a round: `inner` as it was before; else None
+    status: jax.Array
+    objective: jax.Array  # in each start's last round, as are the following
+    violation: jax.Array
+    stationarity: jax.Array
+    goal: Goal
+
+    @property
+    def running(self) -> jax.Array:
+        return self.status == int(Status.running)
+
+    def taking_part(self, only_if: OnlyIf | None) -> jax.Array:
+        """The starts that still run and want the phase."""
+        return self.running if only_if is None else self.running & jax.vmap(only_if)(self.inner)
+
+    @property
+    def best(self) -> jax.Array:
+        """The index of the best start so far."""
+        return best_of(self.status, self.objective, self.violation, self.goal.feasibility)[0]
+
+    @property
+    def overall(self) -> jax.Array:
+        """Running while any start runs, then the best one's status."""
+        return best_of(self.status, self.objective, self.violation, self.goal.feasibility)[1]
+
+
+@jax.jit
+def best_of(
+    status: jax.Array, objective: jax.Array, violation: jax.Array, feasibility: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """The index of the best start, and the status of all of them together."""
+    converged = status == int(Status.converged)
+    lowest = jnp.min(jnp.where(converged, objective, jnp.inf))
+    among_lowest = converged & (objective <= lowest + SAME * jnp.abs(lowest))
+    lost = jnp.isnan(violation) | (status == int(Status.diverged))
+    broken = jnp.where(violation <= feasibility, 0.0, violation)
+    least_broken = jnp.lexsort((objective, jnp.where(lost, jnp.inf, broken)))[0]
+    best = jnp.where(jnp.any(converged), jnp.argmax(among_lowest), least_broken)
+    runs = jnp.any(status == int(Status.running))
+    return best, jnp.where(runs, int(Status.running), status[best])
+
+
+# where to start
+
+
+def first_of(begin: Begin) -> Begin:
+    """As if there were one start."""
+    return begin if begin.w.ndim == 1 else dataclasses.replace(begin, w=begin.w[0])
+
+
+def spread(begin: Begin, starts: int) -> Begin:
+    """From one start to several: those of `w` where it has a row for each, else drawn around it. The first one is as it was."""
+    key = jax.random.wrap_key_data(begin.key)
+    keys = jnp.stack([begin.key, *(jax.random.key_data(jax.random.fold_in(key, k)) for k in range(1, starts))])
+    w = begin.w
+    if w.ndim == 1:
+        w = jnp.stack(
+            [w, *(w + _away(jax.random.fold_in(key, k // 2), w) * (-1.0) ** (k % 2) for k in range(2, starts + 1))]
+        )
+    return Begin(w, repeated(begin.goal, starts), keys)
+
+
+def _away(key: jax.Array, w: jax.Array) -> jax.Array:
+    return (1.0 + jnp.abs(w)) * jax.random.normal(key, w.shape, w.dtype)
+
+
+def entered(inner: Any, goal: Goal, starts: int) -> Starts:
+    """The server's state before the method's own opening."""
+    unknown = jnp.full(starts, jnp.inf)
+    return Starts(inner, None, jnp.full(starts, int(Status.running)), unknown, unknown, unknown, goal)
+
+
+def repeated(tree: Any, starts: int) -> Any:
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (starts, *jnp.shape(leaf))), tree)
+
+
+def where(chosen: jax.Array, yes: Any, no: Any) -> Any:
+    """`yes` for the starts that are chosen, leaf by leaf."""
+
+    def leaf(a: jax.Array, b: jax.Array) -> jax.Array:
+        return jnp.where(chosen.reshape(chosen.shape + (1,) * (a.ndim - 1)), a, b)
+
+    return jax.tree.map(leaf, yes, no)
+
+
+def blank_unless(chosen: jax.Array, tree: Any) -> Any:
+    return where(chosen, tree, jax.tree.map(jnp.zeros_like, tree))
+
+
+# phases before the first and after the last round
+
+
+@dataclasses.dataclass(frozen=True)
+class AskEach:
+    wrapped: Ask
+
+    def __call__(self, own: ServerData, carry: Starts) -> Any:
+        return jax.vmap(partial(self.wrapped, own))(carry.inner)
+
+
+@dataclasses.dataclass(frozen=True)
+class StepEach:
+    wrapped: Step
+
+    def __call__(self, own: Oracle, state: Any, message: Any) -> tuple[Any, Reply]:
+        return jax.vmap(partial(self.wrapped, own))(state, message)
+
+
+@dataclasses.dataclass(frozen=True)
+class HearEach:
+    wrapped: Hear
+
+    def __call__(self, own: ServerData, carry: Starts, reply: Reply) -> Starts:
+        return dataclasses.replace(carry, inner=self.heard(own, carry, reply))
+
+    def heard(self, own: ServerData, carry: Starts, reply: Reply) -> Any:
+        over: Any = Reply(sum=0, max=0, per_party=1)  # the first axis of `per_party` is over parties
+        return jax.vmap(partial(self.wrapped, own), in_axes=(0, over))(carry.inner, reply)
+
+
+@dataclasses.dataclass(frozen=True)
+class AskFirst:
+    """Of a method that begins in the problem's own units."""
+
+    wrapped: Ask
+    starts: int
+
+    def __call__(self, own: ServerData, carry: Begin) -> Any:
+        return AskEach(self.wrapped)(own, entered(spread(carry, self.starts), carry.goal, self.starts))
+
+
+@dataclasses.dataclass(frozen=True)
+class HearFirst:
+    wrapped: Hear
+    starts: int
+
+    def __call__(self, own: ServerData, carry: Begin, reply: Reply) -> Starts:
+        return HearEach(self.wrapped)(own, entered(spread(carry, self.starts), carry.goal, self.starts), reply)
+
+
+@dataclasses.dataclass(frozen=True)
+class AskForUnits:
+    """Units are learnt once, at the first start."""
+
+    wrapped: Ask
+
+    def __call__(self, own: ServerData, carry: Begin) -> Any:
+        return self.wrapped(own, first_of(carry))
+
+
+@dataclasses.dataclass(frozen=True)
+class HearUnits:
+    """Starts are spread in the units just learnt."""
+
+    wrapped: Hear
+    starts: int
+
+    def __call__(self, own: ServerData, carry: Begin, reply: Reply) -> Starts:
+        learnt: InUnitsState = self.wrapped(own, first_of(carry), reply)
+        begin = learnt.inner
+        if carry.w.ndim == 2:
+            begin = dataclasses.replace(begin, w=carry.w / learnt.units.parameters)
+        inner = InUnitsState(repeated(learnt.units, self.starts), spread(begin, self.starts))
+        return entered(inner, carry.goal, self.starts)
+
+
+# phases of a round
+
+
+@dataclasses.dataclass(frozen=True)
+class AskRunning(AskEach):
+    only_if: OnlyIf | None
+
+    def __call__(self, own: ServerData, carry: Starts) -> ForStarts:
+        taking_part = carry.taking_part(self.only_if)
+        return ForStarts(taking_part, blank_unless(taking_part, super().__call__(own, carry)))
+
+
+@dataclasses.dataclass(frozen=True)
+class StepRunning(StepEach):
+    def __call__(self, own: Oracle, state: Any, message: ForStarts) -> tuple[Any, Reply]:
+        after, reply = super().__call__(own, state, message.message)
+        return where(message.taking_part, after, state), blank_unless(message.taking_part, reply)
+
+
+@dataclasses.dataclass(frozen=True)
+class HearRunning(HearEach):
+    """Starts that have ended are put back to `begun` by `finish`, since a carry may be no state; others that do not want the
+    phase are left out here."""
+
+    only_if: OnlyIf | None
+
+    def __call__(self, own: ServerData, carry: Starts, reply: Reply) -> Starts:
+        inner = self.heard(own, carry, reply)
+        if self.only_if is not None:
+            inner = where(carry.taking_part(self.only_if), inner, carry.inner)
+        begun = carry.inner if carry.begun is None else carry.begun  # a round's first phase has no `only_if`
+        return dataclasses.replace(carry, inner=inner, begun=begun)
+
+
+@dataclasses.dataclass(frozen=True)
+class AnyStart:
+    """A phase takes place if a running start wants it."""
+
+    wrapped: OnlyIf
+
+    def __call__(self, carry: Starts) -> jax.Array:
+        return jnp.any(carry.taking_part(self.wrapped))
+
+
+def each(phase: Phase) -> Phase:
+    assert phase.only_if is None, "only phases of rounds may depend on the start"
+    return dataclasses.replace(phase, ask=AskEach(phase.ask), step=StepEach(phase.step), hear=HearEach(phase.hear))
+
+
+def running(phase: Phase) -> Phase:
+    return dataclasses.replace(
+        phase,
+        ask=AskRunning(phase.ask, phase.only_if),
+        step=StepRunning(phase.step),
+        hear=HearRunning(phase.hear, phase.only_if),
+        only_if=None if phase.only_if is None else AnyStart(phase.only_if),
+    )
+
+
+def wrapped(phases: Phases, by: Callable[[Phase], Phase]) -> Phases:
+    return tuple(tuple(map(by, entry)) if isinstance(entry, tuple) else by(entry) for entry in phases)
+
+
+class SeveralStarts(Method[Starts]):
+    """A method from several starts at once. What it hands out is the best start's.
+
+    - `method`: one over rows with one model for all; its opening begins with a single phase.
+    - `starts`: how many (>= 2).
+
+    The history has objective, violation and stationarity of the best start so far, how many starts still run and which the
+    best one is, and none of the method's own columns; parties should disclose nothing in rounds.
+    """
+
+    method: Method
+    starts: int
+
+    @property
+    def opening(self) -> Phases:
+        first, *others = self.method.opening
+        assert isinstance(first, Phase)
+        if isinstance(self.method, InUnits):
+            begin = dataclasses.replace(first, ask=AskForUnits(first.ask), hear=HearUnits(first.hear, self.starts))
+        else:
+            ask, hear = AskFirst(first.ask, self.starts), HearFirst(first.hear, self.starts)
+            begin = dataclasses.replace(first, ask=ask, step=StepEach(first.step), hear=hear)
+        return begin, *wrapped(others, each)
+
+    @property
+    def round(self) -> Phases:
+        return wrapped(self.method.round, running)
+
+    @property
+    def closing(self) -> Phases:
+        return wrapped(self.method.closing, each)
+
+    def start(self, own: ServerData, begin: Begin, reply: Reply) -> Starts:
+        raise NotImplementedError("the opening is the method's own")
+
+    def finish(self, own: ServerData, carry: Starts) -> tuple[Starts, StartsInfo]:
+        inner, info = jax.vmap(partial(self.method.finish, own))(carry.inner)
+        inner = where(carry.running, inner, carry.begun)
+        objective, violation, stationarity = (
+            jnp.where(carry.running, getattr(info, name), getattr(carry, name))
+            for name in ("objective", "violation", "stationarity")
+        )
+        after = Starts(inner, None, self._status(inner), objective, violation, stationarity, carry.goal)
+        best = after.best
+        line = objective[best], violation[best], stationarity[best]
+        return after, StartsInfo(*line, jnp.sum(after.running), best + 1)
+
+    def status(self, server: Starts) -> jax.Array:
+        return server.overall
+
+    def answer(self, own: ServerData, carry: Starts) -> BestAnswer:
+        best = carry.best
+        answer = self.method.answer(own, _of(best, carry.inner))
+        return BestAnswer(**{f.name: getattr(answer, f.name) for f in dataclasses.fields(answer)}, start=best)
+
+    def aim(self, server: Starts, goal: Goal) -> Starts:
+        """Go on from all starts that run or have converged; from all of them where none has converged."""
+        goal = jax.tree.map(jnp.asarray, goal)
+        converged = server.status == int(Status.converged)
+        again = server.running | converged | ~jnp.any(converged)
+        inner = where(again, jax.vmap(lambda inner: self.method.aim(inner, goal))(server.inner), server.inner)
+        return dataclasses.replace(server, inner=inner, status=self._status(inner), goal=goal)
+
+    def multipliers(self, own: Oracle, state: Any, answer: BestAnswer) -> jax.Array:
+        return self.method.multipliers(own, _of(answer.start, state), answer)
+
+    def deployed(self, enough: Callable[[], bool]) -> Self:
+        return dataclasses.replace(self, method=self.method.deployed(enough))
+
+    def _status(self, inner: Any) -> jax.Array:
+        return jax.vmap(self.method.status)(inner).astype(int)
+
+
+def _of(start: jax.Array, tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf[start], tree)

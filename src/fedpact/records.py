@@ -1,0 +1,21 @@
+"""Records: frozen dataclasses of arrays that JAX takes apart and puts together. Messages, replies and states are records.
+
+They are what `equinox.Module` is for data, without its checks of every attribute: a server that computes on the host makes
+hundreds of them in a run.
+"""
+
+import dataclasses
+from typing import Any, dataclass_transform
+
+import equinox as eqx
+import jax
+
+
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(dataclasses.field, eqx.field))
+class Record:
+    """A base class: each subclass is a frozen dataclass and a pytree. `eqx.field(static=True)` marks what is no array."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        dataclasses.dataclass(frozen=True, eq=False)(cls)
+        jax.tree_util.register_dataclass(cls)

@@ -1,0 +1,120 @@
+"""A result's status as a sentence that says what was found, whose doing it is, and what to do about it."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedpact.certificate import Certificate, ConstraintReport, conflicting
+from fedpact.problem.regularizers import FlatRegularizer
+from fedpact.problem.shape import Shape
+from fedpact.problem.statement import Problem
+from fedpact.protocol.algorithm import Answer
+
+MANY = 4  # constraints, or parameters, that a sentence names at most
+NO_RADIUS = 1e12  # a radius as large as this is as good as none
+
+
+def numbers_of(certificate: Certificate) -> str:
+    return (
+        f"stationarity {certificate.stationarity:.1e}, feasibility {certificate.feasibility:.1e}, "
+        f"complementarity {certificate.complementarity:.1e}"
+    )
+
+
+def max_rounds(certificate: Certificate, rounds: int, tolerance: float) -> str:
+    numbers = numbers_of(certificate)
+    done = f"stopped at max_rounds={rounds}; {numbers}; go on with a larger max_rounds=, or with save= and resume=True"
+    broken = [r for r in certificate.constraints if r.is_broken(int(np.argmax(r.violations)), tolerance)]
+    if not broken:
+        return done
+    worst = max(broken, key=lambda r: max(r.violations) / r.unit)
+    at = int(np.argmax(worst.violations))
+    place = f"{worst.values[at]:.6g} at {worst.holders[at]}, wanted {worst.bound}"
+    return f"{done}. The best that was reached breaks {worst.name!r}: {place}"
+
+
+def diverged(certificate: Certificate, answer: Answer, shape: Shape, rounds: int, tolerance: float) -> str:
+    """Along which direction the objective falls without end, or towards an infimum that no parameters attain."""
+    descent = None if answer.descent is None else np.asarray(answer.descent)
+    if descent is None or not descent.any():
+        return (
+            f"the iterates grew without bound in round {rounds}: the objective may have no minimum (add a regulariser), "
+            "or a function gave NaN"
+        )
+    units = 1.0 if certificate.units is None else np.asarray(certificate.units.parameters)
+    where = _direction(descent, units, shape)
+    if certificate.stationarity <= tolerance:
+        return (
+            f"no minimum is attained: the objective falls for ever, though ever less, along {where}, as it does where a model "
+            f"separates the classes; add fp.l2(1e-4) or bound the parameters (found in round {rounds})"
+        )
+    return (
+        f"the objective has no minimum: it falls without end along {where} (found in round {rounds}); add a regulariser "
+        "such as fp.l2, or a bound on these parameters"
+    )
+
+
+def drift(answer: Answer, certificate: Certificate, shape: Shape) -> str:
+    """What a converged result adds where its optimality conditions hold, but no minimum is attained."""
+    if answer.descent is None or not np.any(answer.descent):
+        return ""
+    units = 1.0 if certificate.units is None else np.asarray(certificate.units.parameters)
+    where = _direction(np.asarray(answer.descent), units, shape)
+    return f"; no minimum is attained: the objective falls for ever, though ever less, along {where}; add fp.l2 to keep it finite"
+
+
+def _direction(descent: np.ndarray, units: Any, shape: Shape) -> str:
+    """The parameters that change most, each relative to its unit."""
+    paths = jax.tree_util.tree_flatten_with_path(shape.specs())[0]
+    names = []
+    for path, leaf in paths:
+        name = "".join(str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in path) or "w"
+        places = np.ndindex(leaf.shape)
+        names += [name + (f"[{', '.join(map(str, place))}]" if place else "") for place in places]
+    size = np.abs(descent / units)
+    most = [int(k) for k in np.argsort(-size)[:MANY] if size[k] > 0.1 * size.max()]
+    listed = ", ".join(f"{'+' if descent[k] > 0 else '-'}{names[k]}" for k in most)
+    return listed if len(most) == descent.size or len(most) < MANY else f"{listed}, ..."
+
+
+def infeasible(certificate: Certificate, answer: Answer, problem: Problem, h: FlatRegularizer, least: float) -> str:
+    """Which constraints conflict, and whether that is known everywhere or near these parameters only."""
+    shares = conflicting(certificate)[:MANY]
+    pulls = [_at_worst(report) for report, _ in shares]
+    w = np.asarray(answer.parameters)
+    if bool(np.any((w <= np.asarray(h.lower)) | (w >= np.asarray(h.upper)))):
+        pulls.append("the box of the regulariser")
+    convex = {c.name for c in problem.constraints if c.is_convex}
+    radius = float(answer.infeasible_radius)
+    if all(report.name in convex for report, _ in shares):
+        within = f"within {radius:.1e} units of these " if 0 < radius < NO_RADIUS else ""
+        opening = f"no parameters {within}meet all constraints"
+        remedy = "Relax a bound, pool it, or drop it"
+    else:
+        opening = (
+            "no parameters near these meet all constraints (locally: a constraint that is not known to be convex may be met "
+            "elsewhere)"
+        )
+        remedy = "Try other parameters with start= or several with starts=, relax a bound, pool it, or drop it"
+    conflict = f"{pulls[0]} cannot be met" if len(pulls) == 1 else f"these conflict: {' and '.join(pulls)}"
+    return f"{opening}; {conflict}; the least violation found is {least:.3g}. {remedy}"
+
+
+def _at_worst(report: ConstraintReport) -> str:
+    return (
+        f"{report.name!r} ({report.values[report.worst]:.3g} at {report.holders[report.worst]}, wanted {report.bound})"
+    )
+
+
+def stalled(certificate: Certificate, rounds: int) -> str:
+    return (
+        f"no further progress at float64 precision after round {rounds}; {numbers_of(certificate)}; allow a larger tolerance=, "
+        "or try fp.ProxAL()"
+    )
+
+
+def least_violation(reports: Sequence[ConstraintReport]) -> float:
+    return max((max(report.violations) for report in reports), default=math.nan)

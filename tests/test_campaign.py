@@ -1,0 +1,23 @@
+"""A fixed sample of the campaign: verdicts judged by Clarabel, NumPy and constructions, never by fedpact's own certificate."""
+
+import collections
+
+import pytest
+
+import campaign
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+SETTLED = ("solved", "infeasible", "unbounded")
+ROUNDS = 100
+
+
+def test_no_verdict_is_false_and_nearly_all_are_settled() -> None:
+    records = [campaign.attempt(case, max_rounds=ROUNDS) for case in campaign.sample(60)]
+    wrong = [f"{r.name}: {r.status}, {r.outcome}: {r.why}" for r in records if r.outcome in ("false", "error")]
+    assert not wrong, "\n".join(wrong)
+    open_ones = [f"{r.name}: {r.status}, {r.why}" for r in records if r.outcome not in SETTLED]
+    counts = collections.Counter(r.outcome for r in records)
+    assert sum(counts[outcome] for outcome in SETTLED) >= 50, "\n".join(open_ones)  # 51: sharp rates are open
+    assert counts["infeasible"] >= 10
+    assert counts["unbounded"] >= 3

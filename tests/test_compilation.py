@@ -1,0 +1,81 @@
+"""What is data is an argument: problems that differ in numbers alone compile nothing."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax.monitoring
+import numpy as np
+import pytest
+
+import fedpact as fp
+from fedpact.run import drivers
+
+DATA = fp.datasets.breast_cancer()
+COMPILED = "/jax/core/compile/backend_compile_duration"
+
+
+def parties(rows: Any = slice(None), seed: int = 0) -> fp.Parties:
+    return fp.split_rows(DATA[rows], parties=5, stratify="y", seed=seed)
+
+
+def problem(bound: float = 0.2, weight: float = 1e-3, temperature: float | None = None) -> fp.Problem:
+    model = fp.linear(bias=True)
+    loss, missed = fp.logistic_loss(model), fp.col("y") == 1
+    limit = (fp.mean(loss, where=missed) <= bound).named("missed")
+    if temperature is not None:
+        limit = (fp.mean(fp.positive_rate(model, temperature), where=missed) >= 0.9).named("found")
+    return fp.minimize(fp.mean(loss, where=~missed), [limit], fp.l2(weight))
+
+
+@pytest.fixture
+def compilations() -> Iterator[list[str]]:
+    """A line for every program that is compiled meanwhile."""
+    lines: list[str] = []
+
+    def note(event: str, _: float, **details: Any) -> None:
+        if event == COMPILED:
+            lines.append(str(details.get("fun_name")))
+
+    jax.monitoring.register_event_duration_secs_listener(note)
+    yield lines
+    jax.monitoring.unregister_event_duration_listener(note)
+
+
+RNG = np.random.default_rng(0)
+FOLDS = np.array_split(RNG.permutation(DATA.rows), 5)
+SERIES = {
+    "bounds": [lambda b=b: fp.solve(problem(bound=b), parties()) for b in np.linspace(0.1, 0.3, 10)],
+    "l2 weights": [lambda a=a: fp.solve(problem(weight=a), parties()) for a in np.geomspace(1e-4, 1e-1, 10)],
+    "temperatures": [lambda t=t: fp.solve(problem(temperature=t), parties()) for t in (1.0, 0.7, 0.5)],
+    "tolerances": [lambda t=t: fp.solve(problem(), parties(), tolerance=t) for t in (1e-3, 1e-5, 1e-7)],
+    "folds": [lambda f=f: fp.solve(problem(), parties(np.setdiff1d(np.arange(DATA.rows), f))) for f in FOLDS],
+    "seeds": [lambda s=s: fp.solve(problem(), parties(), seed=s) for s in range(10)],
+    "federations": [lambda s=s: fp.solve(problem(), parties(seed=s)) for s in range(2)],
+}
+
+
+@pytest.mark.parametrize("series", SERIES)
+def test_a_series_of_problems_compiles_once(series: str, compilations: list[str]) -> None:
+    first, *others = SERIES[series]
+    assert first().converged
+    compilations.clear()
+    for solve in others:
+        assert solve().converged
+    assert compilations == []
+
+
+def test_a_new_problem_compiles_what_parties_do_and_no_more(compilations: list[str]) -> None:
+    """The start, the first state, the step, what is kept, the measurement; and the model's first parameters."""
+    drivers._compiled_quickly.clear_cache()
+    assert fp.solve(problem(), parties()).converged
+    assert len([name for name in compilations if "_exchanged" in name]) == 5
+    assert len(compilations) <= 8
+
+
+def test_compiling_is_said_with_its_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    drivers._compiled_quickly.clear_cache()
+    result = fp.solve(problem(), parties(), progress=True)
+    said = capsys.readouterr().err
+    assert "compiling ... " in said
+    assert said.index("compiling ... ") < said.index("round ")
+    assert result.compile_seconds > result.seconds
