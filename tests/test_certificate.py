@@ -309,8 +309,9 @@ def test_an_infeasible_verdict_is_recomputed(tmp_path: pathlib.Path) -> None:
     assert "no parameters within" in str(check)
     with np.load(tmp_path / "answer.npz") as saved:
         arrays = dict(saved)
-    arrays["server_multipliers"] = 0.0 * arrays["server_multipliers"]
-    np.savez(tmp_path / "answer.npz", **arrays)
-    changed = fp.verify(tmp_path, problem, parties)
-    assert not changed.ok
-    assert not changed.infeasible
+    for factor in (0.0, -1.0):  # of the multiplier of "small": no proof without it, nor with the wrong sign
+        changed = {**arrays, "server_multipliers": factor * arrays["server_multipliers"]}
+        np.savez(tmp_path / "answer.npz", **changed)
+        check = fp.verify(tmp_path, problem, parties)
+        assert not check.ok
+        assert not check.infeasible

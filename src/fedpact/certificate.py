@@ -167,18 +167,19 @@ def certificate_of(names: tuple[str, ...], compiled: Compiled, measured: Measure
         "server": ((SERVER,), server_c[None], server_mu[None], compiled.server.equality),
         "pooled": ((ALL_ROWS,), pooled_c[None], pooled_mu[None], compiled.party.pooled_equality),
     }
-    feasibility, complementarity = float(measured.outside), 0.0
+    feasibility, complementarity, proof = float(measured.outside), 0.0, True
     for scope, (_, c, mu, equality) in sides.items():
         equal, c = np.asarray(equality, bool), c / of_scope[scope]
         mu = mu * of_scope[scope] / (1.0 if units is None else units.objective)
         broken = np.where(equal, np.abs(c), np.maximum(c, 0.0))
         active = np.where(equal, 0.0, np.where(mu > 0, np.abs(c), -mu))
+        proof = proof and bool(np.all(equal | (mu >= 0)))
         feasibility = float(np.maximum(feasibility, broken.max(initial=0.0)))  # NaN stays NaN
         complementarity = float(np.maximum(complementarity, active.max(initial=0.0)))
     reports = tuple(_report(*row, *sides[row[1]][:3], units=of_scope[row[1]]) for row in compiled.rows)
     stationarity, objective = float(measured.stationarity), float(measured.objective)
     multipliers = party_mu, server_mu, pooled_mu
-    radius = float(measured.infeasible_radius)
+    radius = float(measured.infeasible_radius) if proof else 0.0  # multipliers below zero prove nothing
     return Certificate(
         stationarity, feasibility, complementarity, objective, reports, *multipliers, radius, units=units
     )
