@@ -79,3 +79,16 @@ def test_compiling_is_said_with_its_seconds(capsys: pytest.CaptureFixture[str]) 
     assert "compiling ... " in said
     assert said.index("compiling ... ") < said.index("round ")
     assert result.compile_seconds > result.seconds
+
+
+def test_bounds_of_ssca_over_columns_are_those_of_the_problem() -> None:
+    """Programs are shared by problems with other bounds, so what a method keeps of them must not be."""
+    table = fp.Table(x=DATA["x"][:80, :4], y=DATA["y"][:80])
+    parties = fp.split_columns(table, {"a": [0, 1], "b": [2, 3]}, active=["a"])
+    loss = fp.logistic_loss(fp.split_model(bottom=lambda width: fp.linear()))
+    found = []
+    for bound in (0.3, 0.6):
+        stated = fp.minimize(fp.value(fp.squared_norm), [(fp.mean(loss) <= bound).named("loss")])
+        result = fp.solve(stated, parties, fp.SSCA(batch=40), max_rounds=150, tolerance=1e-9)
+        found.append(result.constraint("loss").values[0])
+    assert found[0] < 0.45 < found[1]

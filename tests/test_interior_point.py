@@ -557,3 +557,17 @@ def test_sharp_rates_at_every_party(parties: int, rows: int, temperature: float)
     assert result.converged, result.message
     assert result.history["softening"][-1] == 1.0
     assert min(result.constraint("sensitivity").values) >= 0.95 - 1e-4 * result.constraint("sensitivity").unit
+
+
+def test_groups_are_solved_alike_on_the_host_and_compiled() -> None:
+    data = fp.datasets.breast_cancer()
+    parties = fp.split_rows(fp.Table(x=data["x"][:, :6], y=data["y"]), parties=3, stratify="y", seed=0)
+    loss = fp.logistic_loss(fp.linear(bias=True))
+    limit = (fp.mean(loss, where=fp.col("y") == 1) <= 0.3).named("missed")
+    problem = fp.minimize(fp.mean(loss, where=fp.col("y") == 0), [limit], fp.group(0.05, [[0, 1], [2, 3], [4, 5]]))
+    on_host, compiled = (
+        fp.solve(problem, parties, tolerance=1e-8, max_rounds=60, driver=driver) for driver in ("host", "chunked")
+    )
+    assert on_host.converged, on_host.message
+    assert compiled.converged, compiled.message
+    np.testing.assert_allclose(on_host.params["w"], compiled.params["w"], atol=1e-7)

@@ -111,7 +111,7 @@ def repeat(times: int, once: Callable[[Any], Any], carry: Any) -> Any:
 def each(function: Callable[[Any], Any], points: Any) -> Any:
     """An array of the function at every entry of the first axis of an array."""
     if on_host(points):
-        return np.stack([function(point) for point in points])
+        return xp.stack([function(point) for point in points])
     return jax.vmap(function)(points)
 
 

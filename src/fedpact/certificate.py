@@ -39,7 +39,7 @@ class Measured(Record):
     party_multipliers: jax.Array
     server_constraints: jax.Array
     pooled_constraints: jax.Array
-    infeasible_radius: Any = 0.0
+    infeasible_radius: Any = np.float64(0.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,12 +132,14 @@ class Certificate:
     def proves_infeasible(self, problem: Problem, parameters: np.ndarray) -> bool:
         """Whether the multipliers prove that no parameters within ten times 1 + ‖parameters‖ meet all constraints.
 
-        They do so only if all constraints that they weigh are known to be convex.
+        They do so only if all constraints whose multiplier is not 0 are known to be convex.
         """
         convex = {constraint.name for constraint in problem.constraints if constraint.is_convex}
         units = 1.0 if self.units is None else np.asarray(self.units.parameters)
         far = FAR * (1.0 + float(np.linalg.norm(parameters / units)))
-        return self.infeasible_radius > far and all(report.name in convex for report, _ in conflicting(self))
+        return self.infeasible_radius > far and all(
+            report.name in convex for report in self.constraints if any(report.multipliers)
+        )
 
     def constraint(self, name: str) -> ConstraintReport:
         """The report of one constraint by name. Raises KeyError for an unknown name."""

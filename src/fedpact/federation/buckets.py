@@ -64,11 +64,12 @@ def stacked(
 ) -> Oracle:
     """Oracles of one bucket with a leading party axis, on numpy; short tables repeat their first row, with weight zero.
 
-    `exact`: no padding. Else all are padded to one of a few sizes, so that a party that gains a row, or another fold of a
-    cross-validation, finds its program compiled.
+    `exact`: no padding. Else, where all functions are known to treat each row by itself, all are padded to one of a few sizes,
+    so that a party that gains a row, or another fold of a cross-validation, finds its program compiled.
     """
     room = max(table.rows for table in tables)
-    room = room if exact else _rounded_up(room)
+    if not exact and not any(atom.may_do_anything for atom, _ in program.atoms):
+        room = _rounded_up(room)
 
     def fill(array: np.ndarray) -> np.ndarray:
         if len(array) == room:

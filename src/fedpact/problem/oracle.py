@@ -166,13 +166,13 @@ def weighted_gradients(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _program(function: Callable[..., Any], holder: Any, *arguments: Any) -> Any:
+def evaluated_on_host(function: Callable[..., Any], holder: Any, *arguments: Any) -> Any:
     return function(holder, *arguments)
 
 
 def _compiled(function: Callable[..., Any], holder: Any, *arguments: Any) -> Any:
     """What a compiled function answers, on the host."""
-    return jax.tree.map(np.asarray, _program(function, holder, *arguments))
+    return jax.tree.map(np.asarray, evaluated_on_host(function, holder, *arguments))
 
 
 class SlackOracle(Record):

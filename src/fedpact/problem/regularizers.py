@@ -144,7 +144,8 @@ class FlatRegularizer(Record):
         part = xp.where(shrinks, step * self.weight[self.group] / xp.where(shrinks, norms, 1.0), 0.0)
         unit = xp.where((part < 1.0) & shrinks, w / xp.where(shrinks, norms, 1.0), 0.0)
         together = xp.where(self.group[:, None] == self.group, part[:, None] * unit[:, None] * unit, 0.0)
-        return xp.diag(xp.maximum(1.0 - part, 0.0)) + together
+        stays = (self.group >= 0) & (norms == 0) & (self.weight[self.group] > 0)
+        return xp.diag(xp.where(stays, 0.0, xp.maximum(1.0 - part, 0.0))) + together
 
     def distance(self, w: jax.Array, gradient: jax.Array) -> jax.Array:
         """dist∞(0, gradient + ∂nonsmooth(w)), with `gradient` that of the smooth part of the objective."""

@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.core import Tracer
 
@@ -48,7 +49,7 @@ class ServerData(Record):
     regularizer: FlatRegularizer
     parties: int = eqx.field(static=True)
     active: tuple[bool, ...] = eqx.field(static=True, default=())
-    coldest_rate: Any = 1.0
+    coldest_rate: Any = np.float64(1.0)
 
     def count(self, among: Role | None = None) -> int:
         """How many parties there are, of this role."""

@@ -1,6 +1,6 @@
 """Drivers of the same round: chunks of rounds per call, the whole run in one, one round per call, and the server on the host.
 
-The loop over rounds lives here; a method owns the inside of a round. All three give the same rounds; how many are done per
+The loop over rounds lives here; a method owns the inside of a round. All give the same rounds; how many are done per
 call never changes their arithmetic. Where parties are reached from the host, rounds are run one phase after the other, and
 what the server computes between two exchanges is compiled by itself. Methods of few rounds have the server's part computed by
 NumPy on the host instead (`ServerOnHost`): compiling it would take longer than all of their rounds.
@@ -9,6 +9,7 @@ NumPy on the host instead (`ServerOnHost`): compiling it would take longer than 
 import dataclasses
 import functools
 import math
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar
@@ -21,6 +22,7 @@ from jax import lax
 from jax.core import Tracer
 
 from fedpact.arrays import on_host, xp
+from fedpact.problem.oracle import evaluated_on_host
 from fedpact.protocol.algorithm import Answer, Begin, Goal, Info, Method, Status
 from fedpact.protocol.engine import RunNetwork
 from fedpact.protocol.messages import Reply
@@ -28,6 +30,7 @@ from fedpact.protocol.phases import Ask, PartyStates, Phase, Phases, ServerData,
 from fedpact.records import Record
 from fedpact.settings.base import Bound
 
+CALL_SECONDS = 0.2  # how long one call should take: between calls Ctrl-C is heard and runs are saved
 CHUNK = 256  # rounds that one call can record
 FEW_NUMBERS = 200_000  # of all parties' data
 KEPT = 50  # kinds of runs whose programs are kept: each holds 300 to 800 mappings of memory, and Linux allows 65,530
@@ -302,11 +305,14 @@ def step(method: Method, network: RunNetwork, own: ServerData, server: Any, stat
 def some_steps(
     limit: int, method: Method, network: RunNetwork, own: ServerData, server: Any, states: Any
 ) -> tuple[Any, Any, int, Line]:
-    """At most `limit` rounds, one after the other: server, states, how many were done, and their lines."""
+    """Rounds one after the other, at most `limit` and until CALL_SECONDS are over: server, states, how many, and their lines."""
     lines: list[Line] = []
-    while len(lines) < limit and (not lines or int(method.status(server)) == Status.running):
+    began, more = time.monotonic(), True
+    while more:
         server, states, line = step(method, network, own, server, states)
         lines.append(line)
+        late = time.monotonic() - began > CALL_SECONDS
+        more = len(lines) < limit and int(method.status(server)) == Status.running and not network.agree(int(late))
     return server, states, len(lines), jax.tree.map(lambda *leaves: np.stack(leaves), *lines)
 
 
@@ -322,7 +328,8 @@ def met_before(method: Method, *state: Any) -> bool:
     if len(_met) >= KEPT:
         _met.clear()
         compiled_apart.cache_clear()
-        programs: tuple[Any, ...] = (chunk, fused, one_round, _played, _finished, _compiled_quickly, _compiled_well)
+        traced = (chunk, fused, one_round, _played, _finished)
+        programs: tuple[Any, ...] = (*traced, _compiled_quickly, _compiled_well, evaluated_on_host)
         for program in programs:
             program.clear_cache()
     _met.add(kind)

@@ -24,7 +24,6 @@ from fedpact.run.progress import COMPILATION, ProgressLine
 from fedpact.run.result import Result
 from fedpact.settings.base import Bound
 
-CALL_SECONDS = 0.2  # how long one call of the chunked driver should take: between calls Ctrl-C is heard
 SMALL = 1_000_000  # numbers: with less data than this, even the first call may do many rounds
 SAVE_SECONDS = 10.0  # between two saves of a running run
 CAUTION = 0.25  # methods aim at this part of the tolerance on constraints, whose violations add up in the parameters
@@ -57,7 +56,8 @@ class Run:
             self.method, self.network, self.own, self.bound.start, self.goal, self.seed
         )
         if self.driver == "host":
-            drivers.met_before(self.method, self.own, self.server, self.parties)
+            within = self.network.network if self.network.network.traced else None  # pyright: ignore
+            drivers.met_before(self.method, within, self.own, self.server, self.parties)
         elif not self.network.traced:
             self.driver = "stepwise"  # there is no program of many rounds
         elif not drivers.met_before(self.method, *self._states) and self.driver == "chunked":
@@ -194,9 +194,11 @@ class Run:
         """As many rounds as take about CALL_SECONDS, by what they took so far."""
         if isinstance(self.network, drivers.ServerOnHost) and not self.network.network.traced:
             return 1  # parties may be far away: nothing that they did is lost
+        if self.driver == "host" and not self.rounds:
+            return 1  # which compiles
         if not self.rounds:
             return 8 if sum(leaf.size for leaf in jax.tree.leaves(self.bound.stacks)) > SMALL else 64
-        return max(1, int(CALL_SECONDS * self.rounds / max(self.seconds, 1e-6)))
+        return max(1, int(drivers.CALL_SECONDS * self.rounds / max(self.seconds, 1e-6)))
 
     def summary(self) -> str:
         if not len(self.history) or self.history["round"][-1] != self.rounds:
@@ -252,13 +254,16 @@ class Run:
         )
         if self.folder is not None:
             self.save_state()
+            first = np.asarray(self.bound.start).reshape(-1, answer.w.size)[
+                0
+            ]  # of several starts, where units are learnt
             self.folder.save_answer(
                 {
                     "w": answer.w,
                     "party_multipliers": certificate.party_multipliers,
                     "server_multipliers": certificate.server_multipliers,
                     "pooled_multipliers": certificate.pooled_multipliers,
-                    **({} if certificate.units is None else {"start": np.asarray(self.bound.start)}),
+                    **({} if certificate.units is None else {"start": first}),
                     **answer.blocks,
                 },
                 {

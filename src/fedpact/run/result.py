@@ -32,7 +32,7 @@ class Result:
     - `history`: one line per round (`fp.History`).
     - `rounds`: how many. `exchanges`: rounds, and whatever the method asked besides.
     - `bytes_up`, `bytes_down`: over all parties and rounds, without headers.
-    - `seconds`: of the rounds. `compile_seconds`: before the first one.
+    - `seconds`: of the rounds. `compile_seconds`: before the first one and within rounds.
     - `tolerance`, `method`, `parties`, `problem`: what was asked for.
 
     Where every party has a model of its own, `params` are keyed by party and lie in the parties' sets; `average` is their mean,

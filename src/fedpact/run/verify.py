@@ -27,13 +27,13 @@ from fedpact.settings.base import Bound
 class Verification:
     """The recomputed certificate of a saved run. Made by `fp.verify`.
 
-    - `ok`: whether what the run claims is confirmed: stationarity, feasibility and complementarity are all at most `tolerance`;
-      or, of a run that ended "infeasible", that its multipliers prove that no feasible point is near (`infeasible`).
+    - `ok`: whether stationarity, feasibility and complementarity are all at most `tolerance`.
     - `tolerance`: > 0, in the units of `certificate.units`, or of the problem where it has none.
     - `certificate`: as recomputed, an `fp.Certificate`.
     - `claimed`: stationarity, feasibility, complementarity and objective as saved by the run.
-    - `infeasible`: whether the multipliers prove that no parameters within `certificate.infeasible_radius` (in units) meet all
-      constraints, which are convex; that is at least ten times 1 + the norm of the parameters.
+    - `infeasible`: of a run that ended "infeasible", whether the multipliers prove it: no parameters within
+      `certificate.infeasible_radius` (in units, at least ten times 1 + the norm of the parameters) meet all constraints, which
+      are convex.
     """
 
     ok: bool
@@ -61,9 +61,13 @@ class Verification:
         lines = [f"{'holds' if self.ok else 'does NOT hold'} to {self.tolerance:g}"]
         if self.infeasible:
             radius = self.certificate.infeasible_radius
-            lines = [
-                f"holds: the constraints are convex and no parameters within {radius:.1e} units of these meet all of them"
-            ]
+            lines.append(
+                f"  infeasible, which is confirmed: the constraints are convex, and no parameters within {radius:.1e} units of "
+                "these meet all of them"
+            )
+        if self.certificate.units is not None:
+            unit = float(self.certificate.units.objective)
+            lines.append(f"  in units found where the run began, stationarity relative to an objective of {unit:.3g}")
         for name, claim in self.claimed.items():
             lines.append(f"  {name}: measured {getattr(self.certificate, name):.3e}, claimed {claim:.3e}")
         return "\n".join(lines)
@@ -144,8 +148,9 @@ def verify(
     certificate = bound.certify(measured, answer)
     claimed = {name: float(words[name]) for name in ("stationarity", "feasibility", "complementarity", "objective")}
     asked = float(words["tolerance"] if tolerance is None else tolerance)
-    infeasible = words["status"] == "infeasible" and certificate.proves_infeasible(problem, arrays["w"])
-    return Verification(certificate.holds(asked) or infeasible, asked, certificate, claimed, infeasible)
+    broken = certificate.feasibility > asked and words.get("status") == "infeasible"
+    infeasible = broken and certificate.proves_infeasible(problem, arrays["w"])
+    return Verification(certificate.holds(asked), asked, certificate, claimed, infeasible)
 
 
 def _units(bound: Bound, network: LocalNetwork, start: np.ndarray) -> Units:

@@ -43,9 +43,9 @@ from fedpact.algorithms.interior_point.barrier import (
     maxima,
     with_pooled,
 )
-from fedpact.algorithms.interior_point.sharpening import Anchor, Change, at_first, changed
+from fedpact.algorithms.interior_point.sharpening import Anchor, Best, Change, at_first, changed
 from fedpact.algorithms.interior_point.standing import LEAST_OBJECTIVE, Trialled, standing
-from fedpact.algorithms.interior_point.state import Best, PartyState, RoundInfo, ServerState
+from fedpact.algorithms.interior_point.state import PartyState, RoundInfo, ServerState
 from fedpact.algorithms.interior_point.steps import (
     Model,
     Step,
@@ -159,6 +159,7 @@ class InteriorPointMethod(OnePhase[ServerState]):
         mine = Barrier.fresh(own.functions.equality, w.size, self.options.mu)
         pooled = Barrier.fresh(own.functions.pooled_equality, w.size, self.options.mu)
         nothing, endless, flat = xp.asarray(0.0), xp.asarray(xp.inf), xp.zeros_like(w)
+        nothing_yet = Best(w, endless, endless, mine.active, pooled.active)
         return ServerState(
             w=w,
             step=first_step(w),
@@ -168,7 +169,7 @@ class InteriorPointMethod(OnePhase[ServerState]):
             accepted=xp.asarray(True),
             own=(mine, mine),
             pooled=(pooled, pooled),
-            best=Best(w, endless, endless, mine.active, pooled.active),
+            best=nothing_yet,
             best_is_trial=xp.asarray(False),
             searching=xp.asarray(False),
             phases=xp.zeros((), int),
@@ -178,7 +179,7 @@ class InteriorPointMethod(OnePhase[ServerState]):
             indefinite=xp.asarray(False),
             idle=xp.zeros((), int),
             least_violation=endless,
-            sharpening=at_first(own.coldest_rate, Anchor(w, mine, pooled)) if self.rates else None,
+            sharpening=at_first(own.coldest_rate, Anchor(w, mine, pooled), nothing_yet) if self.rates else None,
             empty_radius=nothing,
             descent=flat,
             reach=FARTHEST * (1.0 + xp.max(xp.abs(w))),
@@ -278,10 +279,14 @@ class InteriorPointMethod(OnePhase[ServerState]):
         change, sharpening = Change.none(), server.sharpening
         if sharpening is not None:
             rough = ROUGH * xp.maximum(xp.abs(objective), LEAST_OBJECTIVE)
-            solved = better & ~searching & (stationarity <= rough) & (largest.complementarity <= ROUGHLY_MET)
+            roughly = (stationarity <= rough) & (largest.complementarity <= ROUGHLY_MET)
+            solved = (better & ~searching & roughly) | stands.done
             ended = status != Status.running
             failed = stands.give_up | stands.retry | (status == Status.stalled)
             trial_there = Anchor(point, there, pooled_there)
+            sharpening = sharpening.noted(best, goal.feasibility)
+            impossible = (status == Status.infeasible) & (sharpening.stated.violation <= goal.feasibility)
+            status = xp.where(impossible, Status.stalled, status)  # since a feasible point was seen before
             sharpening, change = changed(sharpening, solved, ended, failed, searching, trial_there)
             status = xp.where(change.any, Status.running, status)
             w = xp.where(sharpening.returning, sharpening.anchor.point, w)
@@ -291,7 +296,9 @@ class InteriorPointMethod(OnePhase[ServerState]):
         at_best = ((stands.give_up | stands.retry) & ~change.any) | change.afresh
         w = xp.where(elsewhere, server.origin, xp.where(at_best, best.point, w))
         turn = ((stands.found | elsewhere) & ~change.again) | at_best
-        least = xp.where(turn | stands.feasible, xp.inf, xp.where(stands.halved, violation, server.least_violation))
+        least = xp.where(
+            turn | stands.feasible | change.any, xp.inf, xp.where(stands.halved, violation, server.least_violation)
+        )
         forgotten = dataclasses.replace(best, objective=xp.asarray(xp.inf), violation=xp.asarray(xp.inf))
         info = RoundInfo(
             objective=objective,
@@ -322,7 +329,7 @@ class InteriorPointMethod(OnePhase[ServerState]):
             origin=server.origin,
             from_start=(server.from_start | stands.elsewhere) & ~change.any,
             indefinite=(server.indefinite | (searching & ~model.convex)) & ~stands.give_up,
-            idle=stands.idle,
+            idle=xp.where(change.any, 0, stands.idle),
             least_violation=least,
             sharpening=sharpening,
             empty_radius=xp.where(stands.empty, stands.radius, server.empty_radius),
@@ -335,6 +342,9 @@ class InteriorPointMethod(OnePhase[ServerState]):
 
     def answer(self, own: ServerData, carry: ServerState) -> Answer:
         best = carry.best
+        if carry.sharpening is not None:  # with the rates as they are stated, if such a point was seen
+            stated = carry.sharpening.stated
+            best = choose(xp.isfinite(stated.violation), stated, best)
         multipliers = best.server_multipliers, best.pooled_multipliers
         return Answer(best.point, *multipliers, carry.empty_radius, descent=carry.descent)
 

@@ -7,6 +7,7 @@ a few rounds; one that is not solved within some rounds is given up for a less s
 The last softening is 1: what is certified has the temperatures of the problem.
 """
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -20,6 +21,16 @@ FACTOR = 0.5  # of a sharpening,
 GENTLE = 0.95  # or the square root of the last one after it has failed, unless that is above this
 ROUNDS = 10  # at one softening before it is given up, twice as many at the first
 SOFTEST = 4.0  # times the first softening: if even that is not solved, another one would not help
+
+
+class Best(Record):
+    """What would be handed out: the feasible point with the lowest objective, or else the least violated one."""
+
+    point: jax.Array
+    objective: jax.Array
+    violation: jax.Array
+    server_multipliers: jax.Array
+    pooled_multipliers: jax.Array
 
 
 class Anchor(Record):
@@ -40,6 +51,15 @@ class Sharpening(Record):
     anchored: jax.Array  # whether the last trial is the anchor
     returning: jax.Array  # whether the next round begins at the anchor
     again: jax.Array  # whether the next round evaluates where it begins, as it is
+    stated: Best  # with the rates as they are stated
+
+    def noted(self, best: Best, goal: jax.Array) -> "Sharpening":
+        """With the best point of this stage, where its rates are as they are stated."""
+        feasible, seen = best.violation <= goal, self.stated.violation <= goal
+        better = xp.where(
+            seen, feasible & (best.objective < self.stated.objective), best.violation < self.stated.violation
+        )
+        return dataclasses.replace(self, stated=choose((self.softening == 1.0) & better, best, self.stated))
 
 
 class Change(Record):
@@ -66,10 +86,10 @@ class Change(Record):
         return cls(no, no, no, no, no)
 
 
-def at_first(coldest: Any, anchor: Anchor) -> Sharpening:
+def at_first(coldest: Any, anchor: Anchor, nothing: Best) -> Sharpening:
     """`coldest`: the least temperature of a rate."""
     softening, no = xp.where(coldest < 1.0, FIRST / coldest, 1.0), xp.asarray(False)
-    return Sharpening(softening, softening, xp.asarray(FACTOR), xp.zeros((), int), anchor, no, no, no, no)
+    return Sharpening(softening, softening, xp.asarray(FACTOR), xp.zeros((), int), anchor, no, no, no, no, nothing)
 
 
 def changed(
@@ -97,13 +117,14 @@ def changed(
     after = Sharpening(
         softening=softening,
         first=now.first,
-        factor=xp.where(softer & now.has_anchor, gentler, xp.where(sharper & ~straight, factor, kept)),
+        factor=xp.where(softer & now.has_anchor, gentler, xp.where(sharper & ~straight, ahead / now.softening, kept)),
         rounds=xp.where(sharper | softer, 0, now.rounds + 1),
         anchor=choose(anchored, trial, now.anchor),
         has_anchor=now.has_anchor | anchored,
         anchored=anchored,
         returning=returning,
         again=anchored | returning,
+        stated=now.stated,
     )
     afresh = (sharper & ~solved) | (softer & ~now.has_anchor)
     return after, Change(sharper, softer, after.again, afresh, softer & ~now.has_anchor)

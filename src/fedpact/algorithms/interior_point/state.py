@@ -3,7 +3,7 @@
 import jax
 
 from fedpact.algorithms.interior_point.barrier import Barrier, RateSharpness
-from fedpact.algorithms.interior_point.sharpening import Sharpening
+from fedpact.algorithms.interior_point.sharpening import Best, Sharpening
 from fedpact.algorithms.interior_point.steps import Model, Step
 from fedpact.arrays import xp
 from fedpact.protocol.algorithm import Disclosed, Goal, Info
@@ -18,16 +18,6 @@ class PartyState(Record):
     anchor: Barrier | None  # where the problem with softer rates was solved
     trial: jax.Array
     best: jax.Array  # multipliers at the best trial before the last
-
-
-class Best(Record):
-    """What would be handed out: the feasible point with the lowest objective, or else the least violated one."""
-
-    point: jax.Array
-    objective: jax.Array
-    violation: jax.Array
-    server_multipliers: jax.Array
-    pooled_multipliers: jax.Array
 
 
 class ServerState(Record):

@@ -9,7 +9,6 @@ with F̂ the estimate from a mini-batch at the current w.
 """
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -97,7 +96,6 @@ def violation(values: jax.Array) -> jax.Array:
     return jnp.max(values[1:], initial=0.0)
 
 
-@functools.lru_cache(maxsize=64)
 def surrogates_of(party: Program, server: Program) -> Surrogates:
     """Of a problem, from the programs of a party and of the server."""
     pooled = len(party.pooled)
