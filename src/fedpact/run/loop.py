@@ -254,9 +254,8 @@ class Run:
         )
         if self.folder is not None:
             self.save_state()
-            first = np.asarray(self.bound.start).reshape(-1, answer.w.size)[
-                0
-            ]  # of several starts, where units are learnt
+            starts = np.asarray(self.bound.start)
+            first = starts[0] if starts.ndim > 1 else starts  # of several starts: where units are learnt
             self.folder.save_answer(
                 {
                     "w": answer.w,
