@@ -87,8 +87,8 @@ class Atom(abc.ABC):
         return None if self.loss is None else self.loss.temperature
 
     def at_temperature(self, temperature: Any) -> "Atom":
-        """The same with its rate at another temperature, which may be an array."""
-        raise NotImplementedError
+        """The same with its rate at another temperature, which may be an array; itself where it is no rate."""
+        return self
 
     @property
     def may_do_anything(self) -> bool:
@@ -121,7 +121,8 @@ class Mean(Atom):
         return weights @ call(self.function, key)
 
     def at_temperature(self, temperature: Any) -> "Mean":
-        assert self.loss is not None
+        if self.loss is None or self.temperature is None:
+            return self
         return dataclasses.replace(self, function=self.loss.at_temperature(temperature))
 
     def curvature(self, params: Any, rows: Any, weights: jax.Array) -> jax.Array | None:

@@ -163,9 +163,9 @@ class Method(eqx.Module, Generic[Server]):
         """The message before the first round (default: `FirstParameters`)."""
         return FirstParameters(begin.w)
 
-    @abc.abstractmethod
     def start(self, own: ServerData, begin: Begin, reply: Reply) -> Any:
-        """The server's state before the first round; `reply` combines what `join` replied."""
+        """The server's state before the first round; `reply` combines what `join` replied. Only `opening` calls it."""
+        raise TypeError(f"{type(self).__name__} has no start, and no opening that does without one")
 
     def finish(self, own: ServerData, carry: Any) -> tuple[Server, Info]:
         """The end of a round: the server's state and the line of the history (default: what the last `hear` returned)."""
@@ -213,6 +213,10 @@ class OnePhase(Method[Server]):
     @property
     def round(self) -> Phases:
         return (Phase(self.ask, self.step, self.hear),)
+
+    @abc.abstractmethod
+    def start(self, own: ServerData, begin: Begin, reply: Reply) -> Server:
+        """The server's state before the first round; `reply` combines what `join` replied."""
 
     @abc.abstractmethod
     def ask(self, own: ServerData, server: Server) -> Any:

@@ -30,7 +30,6 @@ import dataclasses
 from typing import Any, ClassVar
 
 import jax
-import numpy as np
 
 from fedpact.algorithms.interior_point.barrier import (
     TINY,
@@ -38,7 +37,6 @@ from fedpact.algorithms.interior_point.barrier import (
     HolderMaxima,
     HolderSums,
     Trial,
-    advance,
     evaluate,
     maxima,
     with_pooled,
@@ -55,6 +53,7 @@ from fedpact.algorithms.interior_point.steps import (
     standstill,
     whole_step,
 )
+from fedpact.algorithms.interior_point.trial import held, trial_of
 from fedpact.algorithms.parts.in_units import in_units
 from fedpact.arrays import choose, cond, linalg, xp
 from fedpact.federation.setting import Setting
@@ -189,15 +188,15 @@ class InteriorPointMethod(OnePhase[ServerState]):
         )
 
     def ask(self, own: ServerData, server: ServerState) -> Trial:
-        return _trial(self.options, own, server)[0]
+        return trial_of(self.options.mu, own, server)[0]
 
     def hear(self, own: ServerData, server: ServerState, reply: Reply) -> tuple[ServerState, RoundInfo]:
         step, goal, first, searching = server.step, server.goal, server.fresh, server.searching
         h = choose(searching, own.regularizer.box_only(), own.regularizer)
-        trial, pooled, ahead = _trial(self.options, own, server)
+        trial, pooled, ahead = trial_of(self.options.mu, own, server)
         point, equality = trial.parameters, own.functions.pooled_equality
         anchor = server.sharpening and server.sharpening.anchor.own
-        here = _held(self.options, server, server.own, own.functions.equality, anchor)
+        here = held(self.options.mu, server, server.own, own.functions.equality, anchor)
         there, total, every = here, reply.sum, [reply.max]
         if own.functions.is_constant and not own.functions.equality.size:
             values = own.functions(point)
@@ -284,7 +283,7 @@ class InteriorPointMethod(OnePhase[ServerState]):
             ended = status != Status.running
             failed = stands.give_up | stands.retry | (status == Status.stalled)
             trial_there = Anchor(point, there, pooled_there)
-            sharpening = sharpening.noted(best, goal.feasibility)
+            sharpening = sharpening.noted(best, goal.feasibility, stands.done | stands.empty)
             impossible = (status == Status.infeasible) & (sharpening.stated.violation <= goal.feasibility)
             status = xp.where(impossible, Status.stalled, status)  # since a feasible point was seen before
             sharpening, change = changed(sharpening, solved, ended, failed, searching, trial_there)
@@ -347,46 +346,6 @@ class InteriorPointMethod(OnePhase[ServerState]):
             best = choose(xp.isfinite(stated.violation), stated, best)
         multipliers = best.server_multipliers, best.pooled_multipliers
         return Answer(best.point, *multipliers, carry.empty_radius, descent=carry.descent)
-
-
-def _trial(options: InteriorPoint, own: ServerData, server: ServerState) -> tuple[Trial, Barrier, Any]:
-    """The message, and the pooled constraints where the step begins and on the way to the trial."""
-    step, equality = server.step, own.functions.pooled_equality
-    pooled = _held(options, server, server.pooled, equality, server.sharpening and server.sharpening.anchor.pooled)
-    trial = Trial(
-        parameters=xp.where(step.length == 1.0, step.target, server.w + step.length * step.direction),
-        direction=step.direction,
-        step_length=step.length,
-        residual_share=step.residual_share,
-        barrier_parameter=server.kappa,
-        merit_weight=server.rho,
-        pooled_multipliers=pooled.mu,
-        first_slack=server.first_slack,
-        moving=~server.fresh,
-        searching=server.searching,
-        accepted=server.accepted,
-        best=server.best_is_trial,
-        rates=server.rate_sharpness,
-        activity_threshold=server.goal.feasibility,
-    )
-    if not equality.size:
-        return trial, pooled, None
-    ahead = advance(pooled, equality, trial)
-    weights = xp.where(server.searching, pooled.active, ahead.mu)
-    return dataclasses.replace(trial, pooled_multipliers=weights), pooled, ahead
-
-
-def _held(
-    options: InteriorPoint,
-    server: ServerState,
-    held: tuple[Barrier, Barrier],
-    equality: np.ndarray,
-    anchor: Barrier | None,
-) -> Barrier:
-    """Where the step begins."""
-    fresh = Barrier.fresh(equality, server.w.size, options.mu, server.first_slack)
-    held_now = choose(server.fresh, fresh, choose(server.accepted, *reversed(held)))
-    return held_now if server.sharpening is None else choose(server.sharpening.returning, anchor, held_now)
 
 
 def _next_kappa(

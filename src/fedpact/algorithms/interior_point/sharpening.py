@@ -53,13 +53,13 @@ class Sharpening(Record):
     again: jax.Array  # whether the next round evaluates where it begins, as it is
     stated: Best  # with the rates as they are stated
 
-    def noted(self, best: Best, goal: jax.Array) -> "Sharpening":
-        """With the best point of this stage, where its rates are as they are stated."""
+    def noted(self, best: Best, goal: jax.Array, final: jax.Array) -> "Sharpening":
+        """With the best point of this stage, where its rates are as they are stated; `final`: it is what the run ends with."""
         feasible, seen = best.violation <= goal, self.stated.violation <= goal
         better = xp.where(
             seen, feasible & (best.objective < self.stated.objective), best.violation < self.stated.violation
         )
-        return dataclasses.replace(self, stated=choose((self.softening == 1.0) & better, best, self.stated))
+        return dataclasses.replace(self, stated=choose((self.softening == 1.0) & (better | final), best, self.stated))
 
 
 class Change(Record):

@@ -274,9 +274,6 @@ class InUnits(Method[InUnitsState]):
     def closing(self) -> Phases:
         return phases_in_units(self.method.closing)
 
-    def start(self, own: ServerData, begin: Begin, reply: Reply) -> InUnitsState:
-        raise NotImplementedError("the opening is the method's own")
-
     def finish(self, own: ServerData, carry: InUnitsState) -> tuple[InUnitsState, Info]:
         inner, info = self.method.finish(server_in_units(own, carry.units), carry.inner)
         return InUnitsState(carry.units, inner), _own_units(info, carry.units)

@@ -331,9 +331,6 @@ class SeveralStarts(Method[Starts]):
     def closing(self) -> Phases:
         return wrapped(self.method.closing, each)
 
-    def start(self, own: ServerData, begin: Begin, reply: Reply) -> Starts:
-        raise NotImplementedError("the opening is the method's own")
-
     def finish(self, own: ServerData, carry: Starts) -> tuple[Starts, StartsInfo]:
         inner, info = jax.vmap(partial(self.method.finish, own))(carry.inner)
         inner = where(carry.running, inner, carry.begun)
