@@ -20,6 +20,7 @@ from benchmarks import (
     overhead,
     personal,
     scaling,
+    sharp_rates,
 )
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "benchmarks.md"
@@ -30,6 +31,7 @@ PARTS = {
     "overhead": overhead,
     "scaling": scaling,
     "personal": personal,
+    "rates": sharp_rates,
     "cold": cold_start,
     "encrypted": encrypted_round,
 }
