@@ -49,7 +49,6 @@ def flat(name: str) -> FlatRegularizer:
 
 
 PROX = jax.jit(lambda h, w, step: h.prox(w, step))
-SLOPE = jax.jit(lambda h, w, step: h.prox_slope(w, step))
 DISTANCE = jax.jit(lambda h, w, gradient: h.distance(w, gradient))
 
 
@@ -134,13 +133,6 @@ def test_prox_is_firmly_nonexpansive(name: str, a: np.ndarray, b: np.ndarray, st
 def test_prox_takes_a_step_for_each_coordinate(name: str, w: np.ndarray, steps: np.ndarray):
     each = [proximal(name, w, step)[i] for i, step in enumerate(steps)]
     np.testing.assert_array_equal(proximal(name, w, steps), each)
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_prox_slope_is_that_of_finite_differences(name: str):
-    for w in np.random.default_rng(1).normal(size=(4, SIZE)) * 2:
-        columns = [proximal(name, w + s, 0.4) - proximal(name, w - s, 0.4) for s in 1e-6 * np.eye(SIZE)]
-        np.testing.assert_allclose(SLOPE(flat(name), w, 0.4), np.transpose(columns) / 2e-6, atol=1e-8)
 
 
 # distances

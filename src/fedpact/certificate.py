@@ -156,7 +156,7 @@ def certificate_of(names: tuple[str, ...], compiled: Compiled, measured: Measure
     party_c, party_mu = measured.party_constraints, np.asarray(measured.party_multipliers)
     server_c, pooled_c = measured.server_constraints, measured.pooled_constraints
     server_mu, pooled_mu = np.asarray(answer.server_multipliers), np.asarray(answer.pooled_multipliers)
-    units = answer.units and jax.tree.map(np.asarray, answer.units.at_objective(measured.objective))
+    units = answer.units and jax.tree.map(np.asarray, answer.units.at(answer.parameters, measured.objective))
     of_scope: dict[Scope, Any] = {"party": 1.0, "server": 1.0, "pooled": 1.0}
     if units is not None:
         of_scope = {

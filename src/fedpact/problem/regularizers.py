@@ -132,21 +132,6 @@ class FlatRegularizer(Record):
         scale = xp.maximum(1.0 - steps * self.weight / xp.where(norms > 0, norms, 1.0), 0.0)
         return xp.where(self.group >= 0, w * scale[self.group], w)
 
-    def prox_slope(self, w: jax.Array, step: jax.Array | float) -> jax.Array:
-        """An element of the generalised Jacobian of prox at w, (parameters, parameters)."""
-        if self.kinks == "none":
-            return xp.eye(w.size)
-        if self.kinks == "coordinates":
-            moves = (xp.abs(w) > step * self.l1) & (self.prox(w, step) > self.lower) & (self.prox(w, step) < self.upper)
-            return xp.diag(xp.where(moves, 1.0, 0.0))
-        norms = self._norms(w)[self.group]
-        shrinks = (self.group >= 0) & (norms > 0)
-        part = xp.where(shrinks, step * self.weight[self.group] / xp.where(shrinks, norms, 1.0), 0.0)
-        unit = xp.where((part < 1.0) & shrinks, w / xp.where(shrinks, norms, 1.0), 0.0)
-        together = xp.where(self.group[:, None] == self.group, part[:, None] * unit[:, None] * unit, 0.0)
-        stays = (self.group >= 0) & (norms == 0) & (self.weight[self.group] > 0)
-        return xp.diag(xp.where(stays, 0.0, xp.maximum(1.0 - part, 0.0))) + together
-
     def distance(self, w: jax.Array, gradient: jax.Array) -> jax.Array:
         """dist∞(0, gradient + ∂nonsmooth(w)), with `gradient` that of the smooth part of the objective."""
         if self.kinks == "none":

@@ -44,9 +44,10 @@ class Units(Record):
         """The problem's own units."""
         return cls(xp.ones(parameters), xp.ones(()), xp.ones(party), xp.ones(server), xp.ones(pooled))
 
-    def at_objective(self, objective: Any) -> "Units":
-        """The same, with the unit of the objective at least its value."""
-        return dataclasses.replace(self, objective=xp.maximum(self.objective, objective))
+    def at(self, w: jax.Array, objective: Any) -> "Units":
+        """The same, with the unit of the objective at least its value at w per unit of the largest parameter."""
+        reach = xp.maximum(xp.max(xp.abs(w / self.parameters), initial=0.0), 1.0)
+        return dataclasses.replace(self, objective=xp.maximum(self.objective, objective / reach))
 
     @property
     def of_party(self) -> HolderUnits:

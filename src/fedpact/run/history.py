@@ -11,7 +11,8 @@ class History(Mapping[str, np.ndarray]):
     """The history of a run, a mapping of column names to arrays with one entry per round: `result.history["objective"]`.
 
     - `round`: 1, 2, …
-    - `objective`, `violation`, `stationarity`: as the method measures them, in the units of the problem.
+    - `objective`: in the units of the problem. `violation`, `stationarity`: as the method compares them with its goal, in the
+      units that it has learnt (docs/units.md).
     - `exchanges`: messages to all parties and back in this round.
     - `bytes_up`, `bytes_down`: sent by and to all parties in this round, without headers.
     - Further columns depend on the method: for `fp.ProxAL` outer, beta, residual and tau. With several starts there are

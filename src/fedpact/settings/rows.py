@@ -61,7 +61,7 @@ def measure_at_server(own: ServerData, answer: Answer, reply: Reply) -> Measured
     gradient, pull = total.lagrangian_gradient + 2 * h.ridge * w, total.constraint_gradient
     objective = total.objective + h.value(w)
     if answer.units is not None:
-        units = answer.units.at_objective(objective)
+        units = answer.units.at(w, objective)
         h, w, gradient = h.in_units(units), w / units.parameters, units.parameters * gradient / units.objective
         pull = units.parameters * pull
     return Measured(

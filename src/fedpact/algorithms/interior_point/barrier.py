@@ -17,7 +17,7 @@ from fedpact.problem.oracle import Oracle, Values, derivatives
 from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.records import Record
 
-REGULARIZATION = 1e-7  # δ, of max(1, ‖∇c‖²)
+REGULARIZATION = 1e-7  # δ, of the largest ‖∇c‖² so far
 SINGULAR = 1e-14  # of its own diagonal is added to A: rounding makes a singular matrix indefinite
 FLAT = 1e-20  # ‖∇c‖² of a constraint that no step can mend; δ = 1 keeps its multiplier from running away
 FRACTION = 0.995  # a multiplier may lose this part of itself in a round
@@ -182,7 +182,8 @@ def settle(ahead: Ahead, equality: np.ndarray, c: jax.Array, jacobian: jax.Array
     s = xp.where(equality, 0.0, xp.maximum(ahead.s, -c))
     centred = trial.barrier_parameter / xp.where(equality, 1.0, s)
     held = equality | ~trial.moving | trial.searching
-    mu = xp.where(held, ahead.mu, xp.clip(ahead.mu, centred / WIDEST, centred * WIDEST))
+    begun = xp.where(trial.moving | equality, ahead.mu, ahead.mu * ahead.s / xp.where(equality, 1.0, s))
+    mu = xp.where(held, begun, xp.clip(ahead.mu, centred / WIDEST, centred * WIDEST))
     square = xp.sum(jacobian**2, axis=1)
     active = equality | (c >= -trial.activity_threshold) | (mu * square > s)
     handed = xp.where(trial.searching, broken(c, equality), xp.where(active, mu, 0.0))

@@ -12,7 +12,7 @@ W_i = diag(1/(s_i/μ_i + δ)), or 1/δ for an equality:
     symbol   here                 meaning
     s, μ     Barrier.s, .mu       slacks and multipliers, which stay with their holder
     κ        ServerState.kappa    what every product s μ is driven to
-    δ        barrier.py           1e-7 max(1, ‖∇c‖²): bounds W, which would else drown the curvature of f in rounding
+    δ        barrier.py           1e-7 of the largest ‖∇c‖² so far: bounds W, which would else drown f's curvature in rounding
     ρ        ServerState.rho      the weight of c + s in the merit function
     θ        Step.residual_share  the part of c + s that a step closes: 1, less in a small ball
 
@@ -43,7 +43,7 @@ from fedpact.algorithms.interior_point.barrier import (
 )
 from fedpact.algorithms.interior_point.sharpening import Anchor, Best, Change, at_first, changed
 from fedpact.algorithms.interior_point.standing import LEAST_OBJECTIVE, Trialled, standing
-from fedpact.algorithms.interior_point.state import PartyState, RoundInfo, ServerState
+from fedpact.algorithms.interior_point.state import AFTER_SEARCH, PartyState, RoundInfo, ServerState
 from fedpact.algorithms.interior_point.steps import (
     Model,
     Step,
@@ -75,7 +75,7 @@ from fedpact.protocol.phases import ServerData
 
 SAME = 1e-15  # relative difference of parameters that went through other units and back
 CONVEX = 1e-12  # of its diagonal: curvature this little below zero is rounding
-SPEED = 1.3  # κ falls at least to this power of the mean product
+SPEED = 1.5  # κ falls at least to this power of the mean product
 LEAST = 1e-20  # κ
 ARMIJO = 1e-4
 ROUNDING = 1e-12  # relative noise in the merit
@@ -276,6 +276,7 @@ class InteriorPointMethod(OnePhase[ServerState]):
 
         # the problem itself may become another one
         change, sharpening = Change.none(), server.sharpening
+        softening_now = xp.asarray(1.0) if sharpening is None else sharpening.softening
         if sharpening is not None:
             rough = ROUGH * xp.maximum(xp.abs(objective), LEAST_OBJECTIVE)
             roughly = (stationarity <= rough) & (largest.complementarity <= ROUGHLY_MET)
@@ -286,15 +287,19 @@ class InteriorPointMethod(OnePhase[ServerState]):
             sharpening = sharpening.noted(best, goal.feasibility, stands.done | stands.empty)
             impossible = (status == Status.infeasible) & (sharpening.stated.violation <= goal.feasibility)
             status = xp.where(impossible, Status.stalled, status)  # since a feasible point was seen before
-            sharpening, change = changed(sharpening, solved, ended, failed, searching, trial_there)
+            search = stands.give_up, stands.empty, searching
+            sharpening, change = changed(sharpening, solved, ended, failed, *search, trial_there)
             status = xp.where(change.any, Status.running, status)
             w = xp.where(sharpening.returning, sharpening.anchor.point, w)
 
         # the next phase begins afresh, at the best point so far
         elsewhere = (stands.elsewhere & ~change.any) | change.from_start
         at_best = ((stands.give_up | stands.retry) & ~change.any) | change.afresh
-        w = xp.where(elsewhere, server.origin, xp.where(at_best, best.point, w))
+        again_there = best.point / xp.where(change.searching, softening_now, 1.0)
+        w = xp.where(elsewhere, server.origin, xp.where(at_best, again_there, w))
         turn = ((stands.found | elsewhere) & ~change.again) | at_best
+        # a feasible point that was searched for is not left for the sake of a lower objective
+        weight = xp.where(stands.found, xp.maximum(xp.abs(objective), 1.0) / AFTER_SEARCH, xp.where(turn, 0.0, weight))
         least = xp.where(
             turn | stands.feasible | change.any, xp.inf, xp.where(stands.halved, violation, server.least_violation)
         )
@@ -306,7 +311,7 @@ class InteriorPointMethod(OnePhase[ServerState]):
             kappa=server.kappa,
             length=server.step.length,
             accepted=better,
-            softening=xp.asarray(1.0) if server.sharpening is None else server.sharpening.softening,
+            softening=softening_now,
             disclosed=reply.per_party,
             server_multipliers=there.active,
             pooled_multipliers=pooled_there.active,
@@ -316,17 +321,17 @@ class InteriorPointMethod(OnePhase[ServerState]):
             step=choose(turn, first_step(w), choose(change.again, standstill(w), step)),
             model=model,
             kappa=xp.where(turn, 0.0, kappa),
-            rho=xp.where(turn, 0.0, weight),
+            rho=weight,
             accepted=better,
             own=(here, there),
             pooled=(pooled, pooled_there),
             best=choose(change.any, forgotten, best),
             best_is_trial=keep,
-            searching=(searching | stands.give_up) & ~stands.found & ~change.any,
+            searching=((searching | stands.give_up) & ~stands.found & ~change.any) | change.searching,
             phases=xp.where(change.any, 1, server.phases + xp.where(turn, 1, 0)),
             fresh=turn,
             origin=server.origin,
-            from_start=(server.from_start | stands.elsewhere) & ~change.any,
+            from_start=(server.from_start | stands.elsewhere) & (~change.any | change.searching),
             indefinite=(server.indefinite | (searching & ~model.convex)) & ~stands.give_up,
             idle=xp.where(change.any, 0, stands.idle),
             least_violation=least,

@@ -68,6 +68,8 @@ class Change(Record):
     - `sharper`, `softer`: which way they change, if at all.
     - `again`: the next round evaluates the last trial, or the anchor, with the new rates.
     - `afresh`, `from_start`: the next round begins with new slacks, at the best point or at the first parameters.
+    - `searching`: the next round goes on with a search for a feasible point, at the best point divided by the old softening,
+      where rates of linear scores are what they were.
     """
 
     sharper: jax.Array
@@ -75,6 +77,7 @@ class Change(Record):
     again: jax.Array
     afresh: jax.Array
     from_start: jax.Array
+    searching: jax.Array
 
     @property
     def any(self) -> jax.Array:
@@ -83,7 +86,7 @@ class Change(Record):
     @classmethod
     def none(cls) -> "Change":
         no = xp.asarray(False)
-        return cls(no, no, no, no, no)
+        return cls(no, no, no, no, no, no)
 
 
 def at_first(coldest: Any, anchor: Anchor, nothing: Best) -> Sharpening:
@@ -93,20 +96,32 @@ def at_first(coldest: Any, anchor: Anchor, nothing: Best) -> Sharpening:
 
 
 def changed(
-    now: Sharpening, solved: jax.Array, ended: jax.Array, failed: jax.Array, searching: jax.Array, trial: Anchor
+    now: Sharpening,
+    solved: jax.Array,
+    ended: jax.Array,
+    failed: jax.Array,
+    give_up: jax.Array,
+    empty: jax.Array,
+    searching: jax.Array,
+    trial: Anchor,
 ) -> tuple[Sharpening, Change]:
     """After a round.
 
     - `solved`: whether the trial roughly solves the problem with these rates.
     - `ended`: whether the run would end here, however. `failed`: whether it does not get on.
+    - `give_up`: whether that is because no feasible point seems near, so that a search for one begins. `empty`: whether such a
+      search has ended without one.
     - `searching`: whether it is searching for a feasible point, which takes its time.
     """
-    softest = now.softening >= SOFTEST * now.first
-    # a soft problem that cannot be solved, for want of a feasible point say, tells nothing of the sharp one
-    straight = ~now.has_anchor & softest & (ended | failed) & (now.softening > 1.0)
+    softest = now.softening >= xp.where(now.first > 1.0, SOFTEST, 1.0) * now.first
+    # a soft problem that cannot be solved tells nothing of the sharp one, but where it has no feasible point a softer one
+    # has none either
+    first_try = ~now.has_anchor & (give_up | empty)
+    straight = ~now.has_anchor & (now.softening > 1.0) & (empty | (softest & (ended | failed) & ~give_up))
     sharper = ((now.softening > 1.0) & (solved | (ended & now.has_anchor))) | straight
     long = ~searching & (now.rounds >= xp.where(now.has_anchor, ROUNDS, 2 * ROUNDS))
-    softer = ~sharper & ~solved & (ended | failed | long) & (now.factor < GENTLE) & (now.has_anchor | ~softest)
+    softer = ~sharper & ~solved & (ended | failed | long) & (now.factor < GENTLE)
+    softer = softer & (now.has_anchor | ~softest) & ~first_try
     factor, gentler = xp.maximum(now.factor**1.5, FACTOR), xp.sqrt(now.factor)
     back = xp.where(now.has_anchor, now.softening / gentler, 2.0 * now.softening)
     ahead = xp.where(straight, 1.0, xp.maximum(factor * now.softening, 1.0))
@@ -127,4 +142,4 @@ def changed(
         stated=now.stated,
     )
     afresh = (sharper & ~solved) | (softer & ~now.has_anchor)
-    return after, Change(sharper, softer, after.again, afresh, softer & ~now.has_anchor)
+    return after, Change(sharper, softer, after.again, afresh, softer & ~now.has_anchor, straight & empty)

@@ -17,6 +17,8 @@ EMPTY = 1e3  # such a search begins where none is within this many times, or wit
 IDLE = 4  # for so many rounds,
 PATIENCE = 15  # or for so many, wherever a feasible point may be
 MOST_PHASES = 6  # searches, and new beginnings at the best point where no step leads on
+LOWER = 0.98  # a search has ended, too, where the violation does not fall to this part of itself
+SEARCH_PATIENCE = 8, 5  # within so many rounds; fewer where an earlier search has ended so
 RESTING = 1e-6  # a search has ended where the next step promises less than this part of the violation
 LEAST_OBJECTIVE = 1e-4  # what a next step may still promise is the goal's part of the objective, or of this
 DRIFT = 0.03  # a whole Newton step this long, relative to 1 + ‖w‖, where the goal is met: no minimum is near,
@@ -82,7 +84,8 @@ def standing(
     stuck = ~better & (now.step.length * moved < NARROWEST * (1.0 + linalg.norm(server.w)))
 
     # converged?
-    close = goal.stationarity * xp.maximum(now.objective, 1.0)  # as the certificate will measure
+    reach = xp.maximum(xp.max(xp.abs(now.point), initial=0.0), 1.0)
+    close = goal.stationarity * xp.maximum(now.objective / reach, 1.0)  # as the certificate will measure
     met = ~searching & (now.stationarity <= close) & (largest.complementarity <= goal.feasibility)
     worth = xp.maximum(gain, xp.abs(sums.weighted_violation))  # of a next step, and of violations, in the objective
     near = goal.stationarity * xp.maximum(xp.abs(now.objective), LEAST_OBJECTIVE) + now.noise
@@ -90,8 +93,8 @@ def standing(
 
     # is there a feasible point?
     radius = empty_radius(sums.weighted_violation, sums.constraint_gradient, now.point, of_phase)
-    halved = violation < 0.5 * server.least_violation
-    idle = xp.where(halved | feasible | searching | server.fresh, 0, server.idle + 1)
+    halved = violation < xp.where(searching, LOWER, 0.5) * server.least_violation
+    idle = xp.where(halved | feasible | server.fresh, 0, server.idle + 1)
     no_point_near = (radius > EMPTY * size) | ((radius > FAR * size) & (idle >= IDLE))
     hopeless = stuck | no_point_near | (idle >= PATIENCE)
     phases_left = ~searching & ~server.fresh & (server.phases < MOST_PHASES)
@@ -100,6 +103,7 @@ def standing(
     found = searching & better & feasible
     violation_squared = 0.5 * sums.weighted_violation
     resting = (better & (gain <= RESTING * violation_squared)) | (stuck & (radius > FAR * size))
+    resting = resting | (idle >= xp.where(server.from_start, *reversed(SEARCH_PATIENCE)))
     rests = searching & ~feasible & resting
     # what is not convex, as rates are, may have a feasible point elsewhere: look for it once more, from the start
     elsewhere = rests & (server.indefinite | (server.sharpening is not None)) & ~server.from_start

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 from jax.scipy.linalg import cho_solve
 
+from fedpact.algorithms.parts.groups import group_minimiser
 from fedpact.arrays import choose, each, linalg, on_host, put, repeat, while_loop, xp
 from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.records import Record
@@ -18,12 +19,6 @@ from fedpact.records import Record
 ARMIJO = 1e-4
 ROUNDING = 1e-12  # relative noise in a function value, below which a decrease cannot be seen
 SINGULAR = 1e-14  # of the largest eigenvalue: an eigenvalue this small is rounding
-SCALES = (
-    1.0,
-    1e2,
-    1e4,
-    1e6,
-)  # of the proximal steps that are tried for groups: where H is ill-conditioned the shortest is too short
 SHORTEST = 1e-9  # a step this short means that float64 shows no descent any more
 
 
@@ -151,7 +146,14 @@ def positive_shift(hessian: jax.Array) -> jax.Array:
 
 
 def composite_minimiser(w: jax.Array, gradient: jax.Array, hessian: jax.Array, h: FlatRegularizer) -> jax.Array:
-    """argmin_v gᵀ(v − w) + ½ (v − w)ᵀH(v − w) + nonsmooth(v), by Newton steps on the piece that v is on.
+    """argmin_v gᵀ(v − w) + ½ (v − w)ᵀH(v − w) + nonsmooth(v); H is positive semidefinite."""
+    if h.kinks == "groups":
+        return group_minimiser(w, gradient, hessian, h)
+    return _coordinate_minimiser(w, gradient, hessian, h)
+
+
+def _coordinate_minimiser(w: jax.Array, gradient: jax.Array, hessian: jax.Array, h: FlatRegularizer) -> jax.Array:
+    """By Newton steps on the piece that v is on.
 
     Every iteration looks at points along a Newton step, cut where it would leave the piece, and at the proximal-gradient
     point, and takes the lowest: so it descends always, and ends once it has found which coordinates are at a kink.
@@ -169,21 +171,17 @@ def composite_minimiser(w: jax.Array, gradient: jax.Array, hessian: jax.Array, h
 
     def unfinished(carry: tuple[jax.Array, jax.Array]) -> jax.Array:
         v, turn = carry
-        return (h.distance(v, slope(v)) > 1e-10 * (1e-3 + first)) & (turn < (30 if h.kinks == "coordinates" else 100))
+        return (h.distance(v, slope(v)) > 1e-10 * (1e-3 + first)) & (turn < 30)
 
     def improve(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         v, turn = carry
         plain = h.prox(v - step * slope(v), step)
-        if h.kinks == "coordinates":
-            along = _along_piece(v, slope(v), hessian, h, lengths)
-        else:
-            along = xp.concatenate([_along_groups(v, slope(v), hessian, h, scale * step, lengths) for scale in SCALES])
-        points = xp.concatenate([along, plain[None]])
+        points = xp.concatenate([_along_piece(v, slope(v), hessian, h, lengths), plain[None]])
         heights = each(height, points)
         return points[xp.argmin(xp.where(xp.isfinite(heights), heights, xp.inf))], turn + 1
 
     found = while_loop(unfinished, improve, (h.prox(w, 0.0), xp.zeros((), int)))[0]
-    return _active_set(found, slope, hessian, h, 1e-10 * (1e-3 + first)) if h.kinks == "coordinates" else found
+    return _active_set(found, slope, hessian, h, 1e-10 * (1e-3 + first))
 
 
 def _active_set(
@@ -242,22 +240,6 @@ def _along_piece(
     orthant = xp.where(h.l1 > 0, xp.where(v != 0, xp.sign(v), -xp.sign(steepest)), 0.0)
     points = v + lengths[:, None] * direction
     return xp.clip(xp.where(points * orthant >= 0, points, 0.0), h.lower, h.upper)
-
-
-def _along_groups(
-    v: jax.Array, slope: jax.Array, hessian: jax.Array, h: FlatRegularizer, step: jax.Array, lengths: jax.Array
-) -> jax.Array:
-    """Proximal points along the semismooth Newton step on v = prox(v − step·slope(v))."""
-    u = v - step * slope
-    eye = xp.eye(v.size, dtype=v.dtype)
-    system = eye - h.prox_slope(u, step) @ (eye - step * hessian)
-    direction = linalg.solve(system, h.prox(u, step) - v)
-
-    def proximal(length: jax.Array) -> jax.Array:
-        moved = length * direction
-        return h.prox(v + moved - step * (slope + hessian @ moved), step)
-
-    return each(proximal, lengths)
 
 
 def minimise(

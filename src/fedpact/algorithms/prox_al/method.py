@@ -244,7 +244,8 @@ class ProxALMethod(Method[ServerState]):
         broken = xp.maximum(broken, violation(pooled, pooled_equality))
         solved = progress.settled & ((progress.residual <= tau) | progress.exhausted)  # (10)
         if self.options.stop == "measured":
-            close = goal.stationarity * xp.maximum(progress.objective, 1.0)  # as the certificate will measure
+            reach = xp.maximum(xp.max(xp.abs(point), initial=0.0), 1.0)
+            close = goal.stationarity * xp.maximum(progress.objective / reach, 1.0)  # as the certificate will measure
             done = (progress.stationarity <= close) & (distance <= goal.feasibility)
         else:  # (11)
             change = xp.max(xp.abs(xp.concatenate([mu - server.mu, nu - server.nu])), initial=0.0)
