@@ -21,6 +21,8 @@ LOWER = 0.98  # a search has ended, too, where the violation does not fall to th
 SEARCH_PATIENCE = 8, 5  # within so many rounds; fewer where an earlier search has ended so
 RESTING = 1e-6  # a search has ended where the next step promises less than this part of the violation
 LEAST_OBJECTIVE = 1e-4  # what a next step may still promise is the goal's part of the objective, or of this
+WELL = 0.1  # of the goal: a larger violation is made smaller by one more step
+STILL = 1e-4  # a next step longer than this, relative to the way from the start, is still taken
 DRIFT = 0.03  # a whole Newton step this long, relative to 1 + ‖w‖, where the goal is met: no minimum is near,
 FAINT = 1e-3  # if it promises more than this part of the goal, so that it is no rounding,
 FLAT_BEND = 1e-3  # and the curvature along it is less than this;
@@ -89,7 +91,9 @@ def standing(
     met = ~searching & (now.stationarity <= close) & (largest.complementarity <= goal.feasibility)
     worth = xp.maximum(gain, xp.abs(sums.weighted_violation))  # of a next step, and of violations, in the objective
     near = goal.stationarity * xp.maximum(xp.abs(now.objective), LEAST_OBJECTIVE) + now.noise
-    done = met & (~better | (worth <= near))
+    travelled = linalg.norm(now.point - server.origin)
+    unfinished = (moved > STILL * travelled) & (moved <= DRIFT * size)
+    done = met & (~better | ((worth <= near) & ~unfinished & (violation <= WELL * goal.feasibility)))
 
     # is there a feasible point?
     radius = empty_radius(sums.weighted_violation, sums.constraint_gradient, now.point, of_phase)
