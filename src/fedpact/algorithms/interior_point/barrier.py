@@ -182,7 +182,7 @@ def settle(ahead: Ahead, equality: np.ndarray, c: jax.Array, jacobian: jax.Array
     s = xp.where(equality, 0.0, xp.maximum(ahead.s, -c))
     centred = trial.barrier_parameter / xp.where(equality, 1.0, s)
     held = equality | ~trial.moving | trial.searching
-    begun = xp.where(trial.moving | equality, ahead.mu, ahead.mu * xp.sqrt(ahead.s / xp.where(equality, 1.0, s)))
+    begun = xp.where(trial.moving | equality, ahead.mu, xp.minimum(ahead.mu, 1.0 / xp.where(equality, 1.0, s)))
     mu = xp.where(held, begun, xp.clip(ahead.mu, centred / WIDEST, centred * WIDEST))
     square = xp.sum(jacobian**2, axis=1)
     active = equality | (c >= -trial.activity_threshold) | (mu * square > s)

@@ -20,9 +20,10 @@ MOST_PHASES = 6  # searches, and new beginnings at the best point where no step 
 LOWER = 0.98  # a search has ended, too, where the violation does not fall to this part of itself
 SEARCH_PATIENCE = 8, 5  # within so many rounds; fewer where an earlier search has ended so
 RESTING = 1e-6  # a search has ended where the next step promises less than this part of the violation
-LEAST_OBJECTIVE = 1e-4  # what a next step may still promise is the goal's part of the objective, or of this
-WELL = 0.1  # of the goal: a larger violation is made smaller by one more step
-STILL = 1e-4  # a next step longer than this, relative to the way from the start, is still taken
+WORTH = 10.0  # what a next step may still promise is this times the goal's part of the objective,
+LEAST_OBJECTIVE = 1e-4  # or of this
+STILL = 1e-4  # a next step longer than this, relative to the way from the start, is still taken,
+SHRINKS = 0.1  # if it is shorter than this part of the last one, as Newton's are near a minimum
 DRIFT = 0.03  # a whole Newton step this long, relative to 1 + ‖w‖, where the goal is met: no minimum is near,
 FAINT = 1e-3  # if it promises more than this part of the goal, so that it is no rounding,
 FLAT_BEND = 1e-3  # and the curvature along it is less than this;
@@ -90,10 +91,10 @@ def standing(
     close = goal.stationarity * xp.maximum(now.objective / reach, 1.0)  # as the certificate will measure
     met = ~searching & (now.stationarity <= close) & (largest.complementarity <= goal.feasibility)
     worth = xp.maximum(gain, xp.abs(sums.weighted_violation))  # of a next step, and of violations, in the objective
-    near = goal.stationarity * xp.maximum(xp.abs(now.objective), LEAST_OBJECTIVE) + now.noise
-    travelled = linalg.norm(now.point - server.origin)
-    unfinished = (moved > STILL * travelled) & (moved <= DRIFT * size)
-    done = met & (~better | ((worth <= near) & ~unfinished & (violation <= WELL * goal.feasibility)))
+    near = WORTH * goal.stationarity * xp.maximum(xp.abs(now.objective), LEAST_OBJECTIVE) + now.noise
+    last = server.step.length * linalg.norm(server.step.direction)
+    unfinished = (moved > STILL * linalg.norm(now.point - server.origin)) & (moved <= SHRINKS * last)
+    done = met & (~better | ((worth <= near) & ~unfinished))
 
     # is there a feasible point?
     radius = empty_radius(sums.weighted_violation, sums.constraint_gradient, now.point, of_phase)
