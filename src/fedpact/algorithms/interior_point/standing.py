@@ -22,8 +22,11 @@ SEARCH_PATIENCE = 8, 5  # within so many rounds; fewer where an earlier search h
 RESTING = 1e-6  # a search has ended where the next step promises less than this part of the violation
 WORTH = 10.0  # what a next step may still promise is this times the goal's part of the objective,
 LEAST_OBJECTIVE = 1e-4  # or of this
-STILL = 1e-4  # a next step longer than this, relative to the way from the start, is still taken,
-SHRINKS = 0.1  # if it is shorter than this part of the last one, as Newton's are near a minimum
+SHRINKS = (
+    0.25  # where a next step is shorter than this part of the last one, as Newton's are near a minimum, it is taken
+)
+STILL = 1e-4  # if it is longer than this, relative to the way from the start,
+WELL = 0.1  # or if the violation is within the goal, but not within this part of it
 DRIFT = 0.03  # a whole Newton step this long, relative to 1 + ‖w‖, where the goal is met: no minimum is near,
 FAINT = 1e-3  # if it promises more than this part of the goal, so that it is no rounding,
 FLAT_BEND = 1e-3  # and the curvature along it is less than this;
@@ -93,7 +96,8 @@ def standing(
     worth = xp.maximum(gain, xp.abs(sums.weighted_violation))  # of a next step, and of violations, in the objective
     near = WORTH * goal.stationarity * xp.maximum(xp.abs(now.objective), LEAST_OBJECTIVE) + now.noise
     last = server.step.length * linalg.norm(server.step.direction)
-    unfinished = (moved > STILL * linalg.norm(now.point - server.origin)) & (moved <= SHRINKS * last)
+    barely, still = violation > WELL * goal.feasibility, STILL * linalg.norm(now.point - server.origin)
+    unfinished = (moved <= SHRINKS * last) & (barely | (moved > still))
     done = met & (~better | ((worth <= near) & ~unfinished))
 
     # is there a feasible point?
