@@ -9,7 +9,7 @@ from fedpact.arrays import xp
 from fedpact.protocol.algorithm import Disclosed, Goal, Info
 from fedpact.records import Record
 
-AFTER_SEARCH = 0.01  # slacks at a feasible point that was searched for; they are 1 at the start
+AFTER_SEARCH = 0.003  # slacks at a feasible point that was searched for; they are 1 at the start
 
 
 class PartyState(Record):
