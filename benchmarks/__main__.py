@@ -16,6 +16,7 @@ from benchmarks import (
     flare,
     flower,
     gpu,
+    large,
     mesh,
     overhead,
     personal,
@@ -32,6 +33,7 @@ PARTS = {
     "scaling": scaling,
     "personal": personal,
     "rates": sharp_rates,
+    "large": large,
     "cold": cold_start,
     "encrypted": encrypted_round,
 }

@@ -36,6 +36,17 @@ def test_large_ones_take_limited_memory() -> None:
     assert told.bytes_up < 10 * told.size
 
 
+def test_very_many_rows_take_limited_memory() -> None:
+    """600 parties of 50 rows and 390 parameters: a round of Hessians takes longer than many rounds of gradients."""
+    rng = np.random.default_rng(0)
+    tables = [fp.Table(x=rng.normal(size=(50, 390)), y=np.arange(50) % 2, part=np.arange(50) % 2) for _ in range(600)]
+    loss = fp.logistic_loss(fp.linear())
+    limits = [(fp.mean(loss, where=fp.col("part") == k) <= 0.6).named(f"part {k}") for k in range(2)]
+    told = fp.explain(fp.minimize(fp.mean(loss), limits), tables)
+    assert told.method == "ProxAL with LBFGS"
+    assert "4.7e+09 multiplications a round" in told.reason
+
+
 @pytest.mark.parametrize("case", [CASE, POOLED], ids=["local", "pooled"])
 @pytest.mark.parametrize("method", [fp.InteriorPoint(), fp.ProxAL(fp.Newton()), fp.ProxAL(fp.ADMM())], ids=str)
 def test_the_bytes_explained_are_those_sent(case: Case, method: fp.Algorithm) -> None:

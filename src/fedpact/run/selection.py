@@ -30,6 +30,7 @@ from fedpact.settings.base import Bound
 INTERIOR_UP_TO = (
     400  # parameters; above, factoring a Hessian takes longer than L-BFGS's many rounds (docs/benchmarks.md)
 )
+MOST_WORK = 4e9  # multiplications for Hessians in a round over all parties: above, L-BFGS is faster in one process
 SEVERAL_STARTS = (InteriorPoint, ProxAL, CentralProxAL)  # methods that may begin from several starts at once
 
 
@@ -39,7 +40,14 @@ def automatic(setting: Setting) -> Algorithm:
         return PersonalProjected()
     if setting.split == "columns":
         return FairVFL()
-    return InteriorPoint() if setting.size <= INTERIOR_UP_TO else ProxAL(LBFGS())
+    second_order = setting.size <= INTERIOR_UP_TO and hessian_work(setting) <= MOST_WORK
+    return InteriorPoint() if second_order else ProxAL(LBFGS())
+
+
+def hessian_work(setting: Setting) -> float:
+    """Multiplications that the Hessians of a round take over all parties: d² for each row and for each constraint."""
+    lines = sum(setting.rows.values()) + setting.parties * len(setting.programs[0].constraints)
+    return float(lines) * setting.size**2
 
 
 def chosen(algorithm: Algorithm | None, setting: Setting) -> Algorithm:
@@ -152,6 +160,11 @@ def _reason(setting: Setting) -> str:
         return "every party has a model of its own in a private set"
     if setting.split == "columns":
         return "columns are split, and it satisfies constraints on labels and groups; for very many rows see fp.SSCA"
+    if setting.size <= INTERIOR_UP_TO and hessian_work(setting) > MOST_WORK:
+        return (
+            f"Hessians would take {hessian_work(setting):.1e} multiplications a round over all parties, gradients take "
+            f"{setting.size} times fewer; where rounds cost more than arithmetic, fp.InteriorPoint() needs fewer of them"
+        )
     if setting.size <= INTERIOR_UP_TO:
         return f"up to {INTERIOR_UP_TO} parameters a Hessian can be sent and factored, and it saves nearly all rounds"
     return (
