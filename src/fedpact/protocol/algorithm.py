@@ -242,12 +242,14 @@ class Algorithm(eqx.Module):
     - `sends_residuals`: whether parties without labels get residuals of single rows, from which labels can be inferred and
       which `fp.EncryptedResiduals` protects (default: no). The options then have a field `privacy`, and a party's state has
       its own gradient in a field `gradient`, which `fp.audit` reads.
+    - `from_several_starts`: whether it may begin from several starts at once, `fp.solve(..., starts=5)` (default: no).
     """
 
     supports: ClassVar[frozenset[Split]] = frozenset({"rows"})
     keeps: ClassVar[frozenset[Scope]] = frozenset()
     personal_models: ClassVar[bool] = False
     sends_residuals: ClassVar[bool] = False
+    from_several_starts: ClassVar[bool] = False
 
     def bind(self, setting: Setting) -> Method[Any]:
         """The method for this setting; raises ValueError where the declarations or the options do not fit it."""

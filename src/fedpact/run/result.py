@@ -15,7 +15,6 @@ from fedpact.precision import in_double
 from fedpact.problem.columns import numeric
 from fedpact.problem.split import SplitModel
 from fedpact.problem.statement import Problem
-from fedpact.report.page import write_page
 from fedpact.report.words import in_bytes
 from fedpact.run.history import History
 
@@ -127,6 +126,8 @@ class Result:
             raise TypeError(f"report takes the path of the page to write, such as 'run.html', not {path!r}")
         if pathlib.Path(path).is_dir():
             raise ValueError(f"report({str(path)!r}): that is a folder; name the page to write in it, such as run.html")
+        from fedpact.report.page import write_page  # a page is written by few runs
+
         return write_page(
             pathlib.Path(path), str(self.problem), self.status, self.message, self.summary(), self.certificate, self.history,
             self.parties,

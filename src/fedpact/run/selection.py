@@ -6,13 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fedpact.algorithms.fair_vfl.method import FairVFL
-from fedpact.algorithms.interior_point.method import InteriorPoint
-from fedpact.algorithms.parts.several_starts import SeveralStarts
-from fedpact.algorithms.personal.projected import PersonalProjected
-from fedpact.algorithms.prox_al.central import CentralProxAL
-from fedpact.algorithms.prox_al.lbfgs import LBFGS
-from fedpact.algorithms.prox_al.method import ProxAL
+import fedpact
 from fedpact.engines.local import LocalNetwork
 from fedpact.federation.columns import ColumnParties
 from fedpact.federation.rows import Parties
@@ -31,17 +25,16 @@ INTERIOR_UP_TO = (
     400  # parameters; above, factoring a Hessian takes longer than L-BFGS's many rounds (docs/benchmarks.md)
 )
 MOST_WORK = 4e9  # multiplications for Hessians in a round over all parties: above, L-BFGS is faster in one process
-SEVERAL_STARTS = (InteriorPoint, ProxAL, CentralProxAL)  # methods that may begin from several starts at once
 
 
 def automatic(setting: Setting) -> Algorithm:
-    """The default method of `fp.solve` for a setting."""
+    """The default method of `fp.solve` for a setting; only its own module is imported."""
     if setting.split == "personal":
-        return PersonalProjected()
+        return fedpact.PersonalProjected()
     if setting.split == "columns":
-        return FairVFL()
+        return fedpact.FairVFL()
     second_order = setting.size <= INTERIOR_UP_TO and hessian_work(setting) <= MOST_WORK
-    return InteriorPoint() if second_order else ProxAL(LBFGS())
+    return fedpact.InteriorPoint() if second_order else fedpact.ProxAL(fedpact.LBFGS())
 
 
 def hessian_work(setting: Setting) -> float:
@@ -76,14 +69,16 @@ def checked_starts(starts: Any, disclose: bool | None = None) -> int:
 
 def from_starts(algorithm: Algorithm, setting: Setting, starts: int) -> Method[Any]:
     """The method bound to a setting, from so many starts. Raises ValueError for methods that begin from one."""
-    if starts > 1 and not isinstance(algorithm, SEVERAL_STARTS):
-        able = ", ".join(f"fp.{kind.__name__}" for kind in SEVERAL_STARTS)
+    if starts == 1:
+        return algorithm.bind(setting)
+    if not algorithm.from_several_starts:
         raise ValueError(
-            f"starts={starts}: {type(algorithm).__name__} begins from one start, unlike {able}; call fp.solve with one "
-            "seed= after another"
+            f"starts={starts}: {type(algorithm).__name__} begins from one start, unlike fp.InteriorPoint, fp.ProxAL, "
+            "fp.CentralProxAL; call fp.solve with one seed= after another"
         )
-    method = algorithm.bind(setting)
-    return SeveralStarts(method, starts) if starts > 1 else method
+    from fedpact.algorithms.parts.several_starts import SeveralStarts
+
+    return SeveralStarts(algorithm.bind(setting), starts)
 
 
 def titled(algorithm: Algorithm, setting: Setting, starts: int) -> str:

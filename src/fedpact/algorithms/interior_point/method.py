@@ -101,6 +101,7 @@ class InteriorPoint(Algorithm):
     centering: float = 0.1
 
     keeps: ClassVar[frozenset[Scope]] = frozenset({"party", "pooled", "server"})
+    from_several_starts: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         check("InteriorPoint", "mu", self.mu, lambda x: x > 0, "the first multipliers μ must be > 0")

@@ -88,6 +88,7 @@ class ProxAL(Algorithm):
     stop: Literal["measured", "printed"] = "measured"
 
     keeps: ClassVar[frozenset[Scope]] = frozenset({"party", "pooled", "server"})
+    from_several_starts: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         check_outer(self, self.beta, self.growth, self.prox_growth, self.tolerances, self.stop)

@@ -1,0 +1,132 @@
+"""The names of fedpact. `fedpact/__init__.py` reads this file: a module is imported when one of its names is first used."""
+
+from . import datasets as datasets
+from . import postprocess as postprocess
+from . import protocol as protocol
+from . import sets as sets
+from .algorithms.averaging.fed_avg import FedAvg
+from .algorithms.averaging.fed_prox import FedProx
+from .algorithms.averaging.fed_sgd import FedSGD
+from .algorithms.averaging.scaffold import SCAFFOLD
+from .algorithms.fair_vfl.fed_bcd import FedBCD
+from .algorithms.fair_vfl.method import FairVFL
+from .algorithms.fair_vfl.pace import Clock
+from .algorithms.interior_point.method import InteriorPoint
+from .algorithms.parts.schedules import Decay, Growth, Schedule
+from .algorithms.personal.pc_fedavg import PCFedAvg
+from .algorithms.personal.projected import PersonalProjected
+from .algorithms.prox_al.admm import ADMM
+from .algorithms.prox_al.central import CentralProxAL
+from .algorithms.prox_al.inner import Inner
+from .algorithms.prox_al.lbfgs import LBFGS
+from .algorithms.prox_al.method import ProxAL
+from .algorithms.prox_al.newton import Newton
+from .algorithms.prox_al.tolerances import Geometric, InverseSquare
+from .algorithms.ssca.method import SSCA
+from .certificate import Certificate, ConstraintReport
+from .engines.mesh import Mesh
+from .federation.columns import ColumnParties, split_columns
+from .federation.rows import Parties, split_rows
+from .federation.table import Table
+from .privacy.residuals import EncryptedResiduals
+from .problem.columns import col
+from .problem.expressions import Constraint, Expression
+from .problem.fairness import demographic_parity_gap, equal_opportunity_gap, equalized_odds_gap
+from .problem.functions import largest, mean, value
+from .problem.losses import logistic_loss, loss, positive_rate, smoothed_hinge_loss, softmax_loss, squared_loss
+from .problem.models import Model, equinox_model, linear, mlp, model, squared_norm
+from .problem.personal import Personal
+from .problem.regularizers import box, group, l1, l2
+from .problem.split import chain, split_model
+from .problem.statement import Problem, minimize
+from .protocol.algorithm import Algorithm
+from .run.audit import Audit, Leak, audit
+from .run.history import History
+from .run.result import Result
+from .run.selection import Explanation, explain
+from .run.solve import solve
+from .run.verify import Verification, verify
+from .sets import l1_ball
+
+__version__: str
+
+__all__ = [
+    "ADMM",
+    "LBFGS",
+    "SCAFFOLD",
+    "SSCA",
+    "Algorithm",
+    "Audit",
+    "CentralProxAL",
+    "Certificate",
+    "Clock",
+    "ColumnParties",
+    "Constraint",
+    "ConstraintReport",
+    "Decay",
+    "EncryptedResiduals",
+    "Explanation",
+    "Expression",
+    "FairVFL",
+    "FedAvg",
+    "FedBCD",
+    "FedProx",
+    "FedSGD",
+    "Geometric",
+    "Growth",
+    "History",
+    "Inner",
+    "InteriorPoint",
+    "InverseSquare",
+    "Leak",
+    "Mesh",
+    "Model",
+    "Newton",
+    "PCFedAvg",
+    "Parties",
+    "Personal",
+    "PersonalProjected",
+    "Problem",
+    "ProxAL",
+    "Result",
+    "Schedule",
+    "Table",
+    "Verification",
+    "__version__",
+    "audit",
+    "box",
+    "chain",
+    "col",
+    "datasets",
+    "demographic_parity_gap",
+    "equal_opportunity_gap",
+    "equalized_odds_gap",
+    "equinox_model",
+    "explain",
+    "group",
+    "l1",
+    "l1_ball",
+    "l2",
+    "largest",
+    "linear",
+    "logistic_loss",
+    "loss",
+    "mean",
+    "minimize",
+    "mlp",
+    "model",
+    "positive_rate",
+    "postprocess",
+    "protocol",
+    "sets",
+    "smoothed_hinge_loss",
+    "softmax_loss",
+    "solve",
+    "split_columns",
+    "split_model",
+    "split_rows",
+    "squared_loss",
+    "squared_norm",
+    "value",
+    "verify",
+]
