@@ -571,3 +571,56 @@ def test_groups_are_solved_alike_on_the_host_and_compiled() -> None:
     assert on_host.converged, on_host.message
     assert compiled.converged, compiled.message
     np.testing.assert_allclose(on_host.params["w"], compiled.params["w"], atol=1e-7)
+
+
+def rate_in_a_box(limit: float) -> fp.Result:
+    """x > 0 and 0.5 <= w <= 5: the rate is at least 0.9 at every party."""
+    rng = np.random.default_rng(0)
+    tables = [fp.Table({"x": rng.uniform(0.3, 0.6, size=(40, 1)), "y": np.arange(40) % 2}) for _ in range(2)]
+    model = fp.linear()
+    few = fp.mean(fp.positive_rate(model, temperature=0.1)) <= limit
+    return fp.solve(
+        fp.minimize(fp.mean(fp.logistic_loss(model)), [few], fp.box(0.5, 5)), tables, max_rounds=60, progress=False
+    )
+
+
+@pytest.mark.parametrize("limit", [0.51, 0.54, 0.7])
+def test_a_rate_that_only_soft_temperatures_meet_is_infeasible(limit: float) -> None:
+    result = rate_in_a_box(limit)
+    assert result.status == "infeasible"
+    assert result.params["w"] == pytest.approx(0.5)  # the least rate in the box
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.25])
+def test_an_infeasible_answer_is_the_least_violated_point(temperature: float) -> None:
+    """A selection rate of at least 0.95 and of at most 0.1 on the same rows.
+
+    The sum of squares is least, so the larger of two violations may be above its own least value by a factor of √2.
+    """
+    rng = np.random.default_rng(3)
+    tables = [fp.Table({"x": rng.normal(size=(50, 3)), "y": np.arange(50) % 2}) for _ in range(3)]
+    model = fp.linear(bias=True)
+    rate = fp.mean(fp.positive_rate(model, temperature))
+    limits = [(rate >= 0.95).named("many"), (rate <= 0.1).named("few")]
+    result = fp.solve(
+        fp.minimize(fp.mean(fp.logistic_loss(model)), limits, fp.l2(1e-3)), tables, max_rounds=60, progress=False
+    )
+    assert result.status == "infeasible"
+    visited = result.history["violation"][(result.history["softening"] == 1.0) & result.history["accepted"]]
+    assert result.certificate.feasibility <= np.sqrt(2) * visited.min()
+
+
+def test_a_run_that_has_nowhere_to_go_ends() -> None:
+    """The minimiser is a corner of the box, and the constraint is violated there within the tolerance."""
+    tables = [fp.Table({"x": np.ones((20, 1)), "y": np.full(20, 2.0)}) for _ in range(2)]
+    loss = fp.mean(fp.squared_loss(fp.linear()))
+    for part in (0.0, 3e-5, 6e-5, 9e-5):
+        result = fp.solve(
+            fp.minimize(loss, [loss <= 1.0 - part], fp.box(-1, 1)),
+            tables,
+            fp.InteriorPoint(),
+            max_rounds=30,
+            progress=False,
+        )
+        assert result.converged
+        assert result.rounds <= 6

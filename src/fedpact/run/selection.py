@@ -33,13 +33,18 @@ def automatic(setting: Setting) -> Algorithm:
         return fedpact.PersonalProjected()
     if setting.split == "columns":
         return fedpact.FairVFL()
-    second_order = setting.size <= INTERIOR_UP_TO and hessian_work(setting) <= MOST_WORK
-    return fedpact.InteriorPoint() if second_order else fedpact.ProxAL(fedpact.LBFGS())
+    return fedpact.InteriorPoint() if of_second_order(setting) else fedpact.ProxAL(fedpact.LBFGS())
+
+
+def of_second_order(setting: Setting) -> bool:
+    """Whether Hessians are worth their work. Smooth rates need them: only `fp.InteriorPoint` sharpens temperatures."""
+    rates = any(program.temperatures for program in setting.programs)
+    return setting.size <= INTERIOR_UP_TO and (rates or hessian_work(setting) <= MOST_WORK)
 
 
 def hessian_work(setting: Setting) -> float:
-    """Multiplications that the Hessians of a round take over all parties: d² for each row and for each constraint."""
-    lines = sum(setting.rows.values()) + setting.parties * len(setting.programs[0].constraints)
+    """Multiplications that the Hessians of a round take over all parties: d² for each row and each of their constraints."""
+    lines = sum(setting.rows.values()) + setting.parties * (len(setting.programs[0].constraints) + setting.pooled)
     return float(lines) * setting.size**2
 
 
@@ -155,7 +160,7 @@ def _reason(setting: Setting) -> str:
         return "every party has a model of its own in a private set"
     if setting.split == "columns":
         return "columns are split, and it satisfies constraints on labels and groups; for very many rows see fp.SSCA"
-    if setting.size <= INTERIOR_UP_TO and hessian_work(setting) > MOST_WORK:
+    if setting.size <= INTERIOR_UP_TO and not of_second_order(setting):
         return (
             f"Hessians would take {hessian_work(setting):.1e} multiplications a round over all parties, gradients take "
             f"{setting.size} times fewer; where rounds cost more than arithmetic, fp.InteriorPoint() needs fewer of them"

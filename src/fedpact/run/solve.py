@@ -55,7 +55,8 @@ def solve(
     - `problem`: what to solve, from `fp.minimize`.
     - `parties`: who holds which rows or columns: from `fp.split_rows` or `fp.split_columns`, or a list or mapping of tables.
     - `algorithm`: the method and its options (default: `fp.InteriorPoint()` up to 400 parameters, `fp.ProxAL(fp.LBFGS())`
-      above; over columns `fp.FairVFL()`, with personal sets `fp.PersonalProjected()`; `fp.explain` says which and why).
+      above, or where Hessians would take 4e9 multiplications a round; over columns `fp.FairVFL()`, with personal sets
+      `fp.PersonalProjected()`; `fp.explain` says which and why).
     - `tolerance`: on stationarity, feasibility and complementarity (> 0, default 1e-4), in the units that `scale` says.
     - `max_rounds`: rounds of communication in all, those before a resume included (>= 1, default 10,000).
     - `server`: the server's own table, for constraints and objectives `.at_server()` (default: none).

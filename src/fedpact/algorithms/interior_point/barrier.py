@@ -23,6 +23,7 @@ FLAT = 1e-20  # ‖∇c‖² of a constraint that no step can mend; δ = 1 keeps
 FRACTION = 0.995  # a multiplier may lose this part of itself in a round
 HALF = 0.5  # a slack that Newton's step would make negative keeps this part of itself, or what is left to κ/μ
 CLOSED = 1e-3  # of the goal: a constraint met to this, with a slack as small, is not closed further: W would amplify rounding
+ROOMY = 10.0  # a first multiplier is smaller where there is more room than this, so that s μ is not large
 WIDEST = 1e10  # s μ stays within this factor of κ
 TINY = 1e-300  # in place of a zero that is divided by
 
@@ -182,7 +183,7 @@ def settle(ahead: Ahead, equality: np.ndarray, c: jax.Array, jacobian: jax.Array
     s = xp.where(equality, 0.0, xp.maximum(ahead.s, -c))
     centred = trial.barrier_parameter / xp.where(equality, 1.0, s)
     held = equality | ~trial.moving | trial.searching
-    begun = xp.where(trial.moving | equality, ahead.mu, xp.minimum(ahead.mu, 1.0 / xp.where(equality, 1.0, s)))
+    begun = xp.where(trial.moving | equality, ahead.mu, ahead.mu * xp.minimum(1.0, ROOMY / xp.where(equality, 1.0, s)))
     mu = xp.where(held, begun, xp.clip(ahead.mu, centred / WIDEST, centred * WIDEST))
     square = xp.sum(jacobian**2, axis=1)
     active = equality | (c >= -trial.activity_threshold) | (mu * square > s)

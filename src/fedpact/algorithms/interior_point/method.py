@@ -93,7 +93,7 @@ WIDER = 4.0  # the ball grows by this after an accepted step
 class InteriorPoint(Algorithm):
     """The primal-dual interior-point method, for up to a few hundred parameters: d(d+1)/2 + 5d + 17 numbers up per party.
 
-    - `mu`: the multipliers' first value (> 0, default 0.1).
+    - `mu`: the multipliers' first value (> 0, default 0.1), less where a constraint has much room.
     - `centering`: κ is at most this part (between 0 and 1, default 0.1) of the mean product s μ, and falls faster near the end.
     """
 
@@ -272,6 +272,7 @@ class InteriorPointMethod(OnePhase[ServerState]):
         # what would be handed out
         deeper = stands.feasible & (objective < server.best.objective)
         keep = (sound & xp.where(stands.seen, deeper, violation < server.best.violation)) | stands.done | stands.empty
+        nearest = xp.where(sound & (violation < server.best.violation), point, server.best.point)
         trial_is = Best(point, objective, violation, there.active, pooled_there.active)
         best = choose(keep, trial_is, server.best)
 
@@ -296,14 +297,12 @@ class InteriorPointMethod(OnePhase[ServerState]):
         # the next phase begins afresh, at the best point so far
         elsewhere = (stands.elsewhere & ~change.any) | change.from_start
         at_best = ((stands.give_up | stands.retry) & ~change.any) | change.afresh
-        again_there = best.point / xp.where(change.searching, softening_now, 1.0)
-        w = xp.where(elsewhere, server.origin, xp.where(at_best, again_there, w))
+        again_there = xp.where(change.searching, own.regularizer.prox(nearest / softening_now, 0.0), best.point)
+        w = xp.where(elsewhere, server.origin, xp.where(at_best, again_there, xp.where(stands.found, point, w)))
         turn = ((stands.found | elsewhere) & ~change.again) | at_best
         # a feasible point that was searched for is not left for the sake of a lower objective
         weight = xp.where(stands.found, xp.maximum(xp.abs(objective), 1.0) / AFTER_SEARCH, xp.where(turn, 0.0, weight))
-        least = xp.where(
-            turn | stands.feasible | change.any, xp.inf, xp.where(stands.halved, violation, server.least_violation)
-        )
+        least = xp.where(turn | stands.feasible | change.any, xp.inf, stands.least_violation)
         forgotten = dataclasses.replace(best, objective=xp.asarray(xp.inf), violation=xp.asarray(xp.inf))
         info = RoundInfo(
             objective=objective,

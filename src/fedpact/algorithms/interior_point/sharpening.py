@@ -117,7 +117,8 @@ def changed(
     # a soft problem that cannot be solved tells nothing of the sharp one, but where it has no feasible point a softer one
     # has none either
     first_try = ~now.has_anchor & (give_up | empty)
-    straight = ~now.has_anchor & (now.softening > 1.0) & (empty | (softest & (ended | failed) & ~give_up))
+    at_softest = ~now.has_anchor & softest & (ended | failed) & ~give_up
+    straight = (now.softening > 1.0) & (empty | at_softest)
     sharper = ((now.softening > 1.0) & (solved | (ended & now.has_anchor))) | straight
     long = ~searching & (now.rounds >= xp.where(now.has_anchor, ROUNDS, 2 * ROUNDS))
     softer = ~sharper & ~solved & (ended | failed | long) & (now.factor < GENTLE)

@@ -17,8 +17,8 @@ EMPTY = 1e3  # such a search begins where none is within this many times, or wit
 IDLE = 4  # for so many rounds,
 PATIENCE = 15  # or for so many, wherever a feasible point may be
 MOST_PHASES = 6  # searches, and new beginnings at the best point where no step leads on
-LOWER = 0.98  # a search has ended, too, where the violation does not fall to this part of itself
-SEARCH_PATIENCE = 8, 5  # within so many rounds; fewer where an earlier search has ended so
+LOWER = 0.96  # a search has ended, too, where the squared violation does not fall to this part of itself
+SEARCH_PATIENCE = 8, 5  # within so many rounds; fewer in a search that is repeated from the start
 RESTING = 1e-6  # a search has ended where the next step promises less than this part of the violation
 WORTH = 10.0  # what a next step may still promise is this times the goal's part of the objective,
 LEAST_OBJECTIVE = 1e-4  # or of this
@@ -55,7 +55,7 @@ class Standing(Record):
     - `drifts`: it is done, and yet the objective falls for ever, ever less.
     - `give_up`: a search for a feasible point begins. `found`: it has found one. `elsewhere`: it begins again at the start.
     - `retry`: the step begins again, at the best point.
-    - `radius`: for convex constraints no feasible point is nearer. `halved`, `idle`: of the violation, see `ServerState`.
+    - `radius`: for convex constraints no feasible point is nearer. `least_violation`, `idle`: see `ServerState`.
     """
 
     feasible: jax.Array
@@ -69,7 +69,7 @@ class Standing(Record):
     elsewhere: jax.Array
     retry: jax.Array
     radius: jax.Array
-    halved: jax.Array
+    least_violation: jax.Array
     idle: jax.Array
     status: jax.Array
 
@@ -97,23 +97,27 @@ def standing(
     near = WORTH * goal.stationarity * xp.maximum(xp.abs(now.objective), LEAST_OBJECTIVE) + now.noise
     last = server.step.length * linalg.norm(server.step.direction)
     barely, still = violation > WELL * goal.feasibility, STILL * linalg.norm(now.point - server.origin)
-    unfinished = (moved <= SHRINKS * last) & (barely | (moved > still))
+    unfinished = (moved < SHRINKS * last) & (barely | (moved > still))
     done = met & (~better | ((worth <= near) & ~unfinished))
 
     # is there a feasible point?
     radius = empty_radius(sums.weighted_violation, sums.constraint_gradient, now.point, of_phase)
-    halved = violation < xp.where(searching, LOWER, 0.5) * server.least_violation
-    idle = xp.where(halved | feasible | server.fresh, 0, server.idle + 1)
+    shortfall = xp.where(searching, sums.weighted_violation, violation)
+    fallen = shortfall < xp.where(searching, LOWER, 0.5) * server.least_violation
+    least_violation = xp.where(fallen, shortfall, server.least_violation)
+    idle = xp.where(fallen | feasible | server.fresh, 0, server.idle + 1)
     no_point_near = (radius > EMPTY * size) | ((radius > FAR * size) & (idle >= IDLE))
     hopeless = stuck | no_point_near | (idle >= PATIENCE)
     phases_left = ~searching & ~server.fresh & (server.phases < MOST_PHASES)
     give_up = phases_left & ~feasible & ~seen & hopeless
     retry = phases_left & seen & stuck
-    found = searching & better & feasible
+    found = searching & now.sound & feasible
     violation_squared = 0.5 * sums.weighted_violation
     resting = (better & (gain <= RESTING * violation_squared)) | (stuck & (radius > FAR * size))
-    resting = resting | (idle >= xp.where(server.from_start, *reversed(SEARCH_PATIENCE)))
-    rests = searching & ~feasible & resting
+    # the least violation may be reached at infinity only; convex constraints need the proof all the same
+    curved = server.indefinite | (server.sharpening is not None) | (radius > FAR * size)
+    resting = resting | (better & curved & (idle >= xp.where(server.from_start, *reversed(SEARCH_PATIENCE))))
+    rests = searching & ~feasible & ~seen & resting
     # what is not convex, as rates are, may have a feasible point elsewhere: look for it once more, from the start
     elsewhere = rests & (server.indefinite | (server.sharpening is not None)) & ~server.from_start
     empty = rests & ~elsewhere
@@ -130,5 +134,18 @@ def standing(
     status = xp.where(done, Status.converged, xp.where(empty, Status.infeasible, status))
     status = xp.where(endless | nowhere, Status.diverged, status)
     return Standing(
-        feasible, seen, done, empty, endless, drifts, give_up, found, elsewhere, retry, radius, halved, idle, status
+        feasible,
+        seen,
+        done,
+        empty,
+        endless,
+        drifts,
+        give_up,
+        found,
+        elsewhere,
+        retry,
+        radius,
+        least_violation,
+        idle,
+        status,
     )

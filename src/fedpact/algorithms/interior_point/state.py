@@ -37,8 +37,8 @@ class ServerState(Record):
     origin: jax.Array  # the first parameters
     from_start: jax.Array  # whether a search has begun there
     indefinite: jax.Array  # whether the squared violation was seen to be not convex in this search
-    idle: jax.Array  # rounds since the least violation has halved
-    least_violation: jax.Array
+    idle: jax.Array  # rounds since the least violation was last lowered: halved, or in a search its square by 4 %
+    least_violation: jax.Array  # in a search the weighted one, μᵀc
     sharpening: Sharpening | None  # None where there are no smooth rates
     empty_radius: jax.Array
     descent: jax.Array  # the direction in which the objective falls without end, zero where it does not

@@ -109,4 +109,5 @@ def group_minimiser(w: jax.Array, gradient: jax.Array, hessian: jax.Array, h: Fl
 
     polished, _ = while_loop(rough, polish, (on_piece, xp.zeros((), int)))
     least = height(v, 0.0)
-    return xp.where(height(polished, 0.0) <= least + ROUNDING * (1e-3 + xp.abs(least)), polished, v)
+    no_higher = height(polished, 0.0) <= least + ROUNDING * (1e-3 + xp.abs(least))
+    return xp.where(no_higher & (h.distance(polished, slope(polished)) <= h.distance(v, slope(v))), polished, v)
