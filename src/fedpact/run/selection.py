@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-import fedpact
 from fedpact.engines.local import LocalNetwork
 from fedpact.federation.columns import ColumnParties
 from fedpact.federation.rows import Parties
@@ -30,10 +29,21 @@ MOST_WORK = 4e9  # multiplications for Hessians in a round over all parties: abo
 def automatic(setting: Setting) -> Algorithm:
     """The default method of `fp.solve` for a setting; only its own module is imported."""
     if setting.split == "personal":
-        return fedpact.PersonalProjected()
+        from fedpact.algorithms.personal.projected import PersonalProjected
+
+        return PersonalProjected()
     if setting.split == "columns":
-        return fedpact.FairVFL()
-    return fedpact.InteriorPoint() if of_second_order(setting) else fedpact.ProxAL(fedpact.LBFGS())
+        from fedpact.algorithms.fair_vfl.method import FairVFL
+
+        return FairVFL()
+    if of_second_order(setting):
+        from fedpact.algorithms.interior_point.method import InteriorPoint
+
+        return InteriorPoint()
+    from fedpact.algorithms.prox_al.lbfgs import LBFGS
+    from fedpact.algorithms.prox_al.method import ProxAL
+
+    return ProxAL(LBFGS())
 
 
 def of_second_order(setting: Setting) -> bool:
