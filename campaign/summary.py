@@ -7,6 +7,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from campaign.levels import LEVELS
 from campaign.runner import Record
 
 COLUMNS = ("solved", "infeasible", "unbounded", "loose", "not solved", "false", "error", "out of time", "unjudged")
@@ -18,31 +19,41 @@ BAD = ("false", "error", "out of time", "not solved", "loose", "unjudged")
 SETTLED = ("solved", "infeasible", "unbounded")
 
 
-def rows(records: Iterable[Record], families: Iterable[str]) -> list[list[str]]:
+def by_family(records: list[Record], families: Iterable[str]) -> list[list[str]]:
     """A row per family and one for all: counts by outcome, then rounds of settled runs (median / most)."""
-    listed = list(records)
-    found = []
-    for family in [*families, "all"]:
-        mine = [r for r in listed if family in ("all", r.family)]
-        if not mine:
-            continue
-        counts = [sum(r.outcome == c for r in mine) for c in COLUMNS]
-        rounds = [r.rounds for r in mine if r.outcome in SETTLED]
-        middle = f"{statistics.median(rounds):g} / {max(rounds)}" if rounds else ""
-        found.append([family, str(len(mine)), *(str(c) if c else "" for c in counts), middle])
-    return found
+    mine = {family: [r for r in records if r.family == family] for family in families}
+    return [_row(title, some) for title, some in {**mine, "all": records}.items() if some]
 
 
-def heads() -> list[str]:
-    return ["family", "problems", *(TITLES.get(c, c) for c in COLUMNS), "rounds, median / most"]
+def by_level(records: list[Record]) -> list[list[str]]:
+    """The same by how tight the bounds are; a name ends with its level, such as `np/raw/3-barely-out`."""
+    left, lines = list(records), []
+    for level in sorted(LEVELS, key=len, reverse=True):
+        ending = "-" + level.replace(" ", "-")
+        some = [r for r in left if r.name.endswith(ending)]
+        left = [r for r in left if not r.name.endswith(ending)]
+        lines.append((LEVELS.index(level), level, some))
+    return [_row(level, some) for _, level, some in sorted(lines) if some] + ([_row("others", left)] if left else [])
+
+
+def _row(title: str, records: list[Record]) -> list[str]:
+    counts = [sum(r.outcome == c for r in records) for c in COLUMNS]
+    rounds = [r.rounds for r in records if r.outcome in SETTLED]
+    middle = f"{statistics.median(rounds):g} / {max(rounds)}" if rounds else ""
+    return [title, str(len(records)), *(str(c) if c else "" for c in counts), middle]
+
+
+def heads(first: str) -> list[str]:
+    return [first, "problems", *(TITLES.get(c, c) for c in COLUMNS), "rounds, median / most"]
 
 
 def to_terminal(records: list[Record], families: list[str], console: Console) -> None:
     console = Console(width=max(console.width, WIDTH))
-    table = Table(*heads(), box=box.SIMPLE)
-    for row in rows(records, families):
-        table.add_row(*row)
-    console.print(table)
+    for first, rows in (("family", by_family(records, families)), ("bounds", by_level(records))):
+        table = Table(*heads(first), box=box.SIMPLE)
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
     for outcome in BAD:
         for r in records:
             if r.outcome == outcome:
@@ -54,15 +65,14 @@ def to_terminal(records: list[Record], families: list[str], console: Console) ->
 
 
 def to_markdown(records: list[Record], families: list[str]) -> str:
-    lines = [f"| {' | '.join(heads())} |", "|" + "---|" * len(heads())]
-    lines += [f"| {' | '.join(row)} |" for row in rows(records, families)]
-    lines += [""]
+    lines = []
+    for first, rows in (("family", by_family(records, families)), ("bounds", by_level(records))):
+        lines += [f"| {' | '.join(heads(first))} |", "|" + "---|" * len(heads(first))]
+        lines += [*(f"| {' | '.join(row)} |" for row in rows), ""]
     for outcome in BAD:
         for r in records:
             if r.outcome == outcome:
-                lines.append(
-                    f"- {outcome}: `{r.name}`: {r.status} after {r.rounds} rounds: {_first_line(r.message)} ({r.why})"
-                )
+                lines.append(f"- {outcome}: `{r.name}`, {r.status} after {r.rounds} rounds ({r.why})")
     return "\n".join(lines) + "\n"
 
 

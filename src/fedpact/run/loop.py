@@ -55,8 +55,8 @@ class Run:
         self.server, self.parties = drivers.begin(
             self.method, self.network, self.own, self.bound.start, self.goal, self.seed
         )
-        if self.driver == "host":
-            within = self.network.network if self.network.network.traced else None  # pyright: ignore
+        if isinstance(self.network, drivers.ServerOnHost):
+            within = self.network.network if self.network.network.traced else None
             drivers.met_before(self.method, within, self.own, self.server, self.parties)
         elif not self.network.traced:
             self.driver = "stepwise"  # there is no program of many rounds

@@ -23,11 +23,11 @@ from fedpact.protocol.options import check
 class CentralProxAL(Algorithm):
     """Algorithm 3. Options as in ProxAL; `CentralProxAL.as_printed()` has the paper's.
 
-    - `beta`, `growth`, `prox_growth`, `tolerances`, `stop`: see `fp.ProxAL` (defaults 10, 3, 30, Geometric(), "measured").
+    - `beta`, `growth`, `prox_growth`, `tolerances`, `stop`: see `fp.ProxAL` (defaults 10, 5, 30, Geometric(), "measured").
     """
 
     beta: float = 10.0
-    growth: float = 3.0
+    growth: float = 5.0
     prox_growth: float = 30.0
     tolerances: Tolerances = Geometric()
     stop: Literal["measured", "printed"] = "measured"
@@ -38,6 +38,9 @@ class CentralProxAL(Algorithm):
     def __check_init__(self) -> None:
         words = "prox_growth must be >= 1; γ is multiplied by it"
         check("CentralProxAL", "prox_growth", self.prox_growth, lambda x: x >= 1, words)
+        check(
+            "CentralProxAL", "beta", self.beta, lambda x: x > 0, "beta must be > 0; it is the penalty β of Algorithm 3"
+        )
         check_outer(self, self.beta, self.growth, None, self.tolerances, self.stop)
 
     @classmethod

@@ -12,6 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.scipy.linalg import solve_triangular
 
 from fedpact.algorithms.prox_al.descent_at_server import DescentAtServer
 from fedpact.problem.regularizers import FlatRegularizer
@@ -37,6 +38,7 @@ class LBFGS(DescentAtServer):
 
     memory: int = eqx.field(default=20, static=True)
     uses_hessian: ClassVar[bool] = False
+    penalty: ClassVar[float] = 0.1  # a large penalty makes the sum ill-conditioned, which Newton does not feel
     usual_rounds: ClassVar[tuple[int, int] | None] = (37, 231)  # to 1e-3
 
     def __check_init__(self) -> None:
@@ -79,24 +81,18 @@ def _scale(memory: Pairs) -> jax.Array:
 
 
 def _inverse_times(memory: Pairs, gradient: jax.Array) -> jax.Array:
-    """B⁻¹ g by the two-loop recursion; without pairs a step of length at most one."""
-    products = jnp.sum(memory.s * memory.y, axis=1)
-    rho = jnp.where(products > 0, 1.0 / jnp.where(products > 0, products, 1.0), 0.0)
-
-    def down(q: jax.Array, pair: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        s, y, r = pair
-        alpha = r * (s @ q)
-        return q - alpha * y, alpha
-
-    q, alphas = lax.scan(down, gradient, (memory.s, memory.y, rho), reverse=True)
-    theta = _scale(memory)
-    q = q * jnp.where(theta > 0, 1.0 / jnp.where(theta > 0, theta, 1.0), 1.0 / jnp.maximum(1.0, jnp.linalg.norm(q)))
-
-    def up(q: jax.Array, pair: tuple[jax.Array, jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-        s, y, r, alpha = pair
-        return q + (alpha - r * (y @ q)) * s, None
-
-    return lax.scan(up, q, (memory.s, memory.y, rho, alphas))[0]
+    """B⁻¹ g in compact form (Theorem 2.2), a few small products; without pairs a step of length at most one."""
+    s, y, theta = memory.s, memory.y, _scale(memory)
+    some = theta > 0
+    inverse = jnp.where(some, 1.0 / jnp.where(some, theta, 1.0), 0.0)
+    turned = inverse * y
+    plain = gradient * jnp.where(some, inverse, 1.0 / jnp.maximum(1.0, jnp.linalg.norm(gradient)))
+    products = s @ y.T
+    used = jnp.any(s != 0, axis=1)
+    upper = jnp.triu(products) + jnp.diag(jnp.where(used, 0.0, 1.0))
+    along = solve_triangular(upper, s @ gradient)
+    middle = jnp.diag(jnp.diag(products)) + y @ turned.T
+    return plain + solve_triangular(upper, middle @ along - y @ plain, trans=1) @ s - along @ turned
 
 
 def _proximal_target(memory: Pairs, w: jax.Array, gradient: jax.Array, h: FlatRegularizer) -> jax.Array:

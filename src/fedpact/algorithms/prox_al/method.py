@@ -12,7 +12,8 @@ solvers are in `newton.py`, `lbfgs.py` and `admm.py`.
     β, τ_k   beta, tau            penalty; accuracy of the k-th subproblem
     P_i      merit.Merit          (13), (14)
 
-Where we leave the paper. β may grow, since a fixed one stalls at 1e-5 on monks-1. τ_k is geometric by default. And a run
+Where we leave the paper. The first β and γ are relative to curvature and slopes at the start. β may grow, since a fixed one
+stalls at 1e-5 on monks-1. τ_k is geometric by default. And a run
 ends as soon as a point with its multipliers μ⁺(w) meets Definition 1, which every round measures, rather than by (11),
 which waits for τ_k: `ProxAL.as_printed()` has Algorithm 1 as it stands.
 """
@@ -40,12 +41,14 @@ from fedpact.algorithms.prox_al.state import (
     PooledConstraints,
     RoundInfo,
     ServerState,
+    StartMaxima,
+    StartSums,
 )
 from fedpact.algorithms.prox_al.tolerances import Geometric, InverseSquare, Tolerances
 from fedpact.arrays import choose, linalg, xp
 from fedpact.federation.setting import Setting
 from fedpact.problem.atoms import Scope
-from fedpact.problem.oracle import Oracle, SlackOracle
+from fedpact.problem.oracle import Oracle, SlackOracle, derivatives
 from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.protocol.algorithm import Algorithm, Answer, Begin, Disclosed, FirstParameters, Method, Status
 from fedpact.protocol.messages import Reply
@@ -58,6 +61,9 @@ FARTHEST = 1e10  # iterates this large, relative to the start, mean that the obj
 EMPTY = 1e3  # declare infeasibility when no feasible point lies within this many times 1 + ‖w‖
 ENDLESS = 1e12  # times 1 + ‖w‖: so far that it need not grow any more
 INACTIVE = 1e-3  # a multiplier that is less than this part of its constraint's room is rounding
+FIRST_LENGTH = 10.0  # the first γ, relative to the curvature of the objective
+STEEP = 1e-3  # curvature per unit of the parameters, below which an objective counts as straight
+LITTLE = 0.25  # β grows where a subproblem leaves more than this part of the violation
 HELD_UP = 0.5  # a closing that leaves more than this part of the violation makes us look for infeasibility
 
 # options
@@ -67,11 +73,13 @@ class ProxAL(Algorithm):
     """Algorithm 1 with any inner solver.
 
     - `inner`: Newton(), LBFGS(), ADMM() or another `Inner` (default by size: Newton up to 300 parameters, L-BFGS above).
-    - `beta`: the penalty β > 0, the same for all constraints (default 10).
-    - `growth`: β is multiplied by this when a subproblem left more than a quarter of the violation (>= 1, default 3).
+    - `beta`: the penalty β > 0, the same for all constraints, relative to the problem: 1 makes β‖∇c‖² at the start as large as
+      the objective's curvature there (default: the inner solver's own, 0.1 for L-BFGS, else 10). With `stop="printed"`, β itself.
+    - `growth`: β is multiplied by this when a subproblem left more than a quarter of the violation (>= 1, default: the inner
+      solver's own, 5 for Newton, else 3).
     - `most_beta`: β grows up to this (>= beta, default 1e7).
-    - `prox_growth`: the length γ of the prox term starts at β and is multiplied by this with every subproblem (>= 1, default:
-      the inner solver's own). The paper keeps γ = β, which makes a small β creep and a large one ill-conditioned.
+    - `prox_growth`: the length γ of the prox term is multiplied by this with every subproblem (>= 1, default: the inner solver's
+      own). The paper keeps γ = β, which makes a small β creep and a large one ill-conditioned.
     - `tolerances`: τ_k, Geometric() (default) or InverseSquare(s).
     - `coupling`: how pooled constraints are kept: "direct" (their sum, at the server) or "slack" (form (4)); default: the first
       that the inner solver can.
@@ -79,8 +87,8 @@ class ProxAL(Algorithm):
     """
 
     inner: Inner | None = None
-    beta: float = 10.0
-    growth: float = 3.0
+    beta: float | None = None
+    growth: float | None = None
     most_beta: float = 1e7
     prox_growth: float | None = None
     tolerances: Tolerances = Geometric()
@@ -92,7 +100,8 @@ class ProxAL(Algorithm):
 
     def __check_init__(self) -> None:
         check_outer(self, self.beta, self.growth, self.prox_growth, self.tolerances, self.stop)
-        check("ProxAL", "most_beta", self.most_beta, lambda x: x >= self.beta, "most_beta must be at least beta")
+        least = 0.0 if self.beta is None else self.beta
+        check("ProxAL", "most_beta", self.most_beta, lambda x: x > 0 and x >= least, "most_beta must be at least beta")
         if self.inner is not None and not isinstance(self.inner, Inner):
             raise TypeError(f"ProxAL(inner={self.inner!r}): an inner solver is Newton(), LBFGS() or ADMM()")
         if self.coupling not in (None, "direct", "slack"):
@@ -120,17 +129,26 @@ class ProxAL(Algorithm):
         slack = (self.coupling or ("slack" if inner.needs_slacks else "direct")) == "slack" and setting.pooled > 0
         slacks = setting.parties * setting.pooled if slack else 0
         inner = inner.sized(setting.size + slacks)
-        method = ProxALMethod(self, inner, self.prox_growth or inner.prox_growth, slack)
+        beta = inner.penalty if self.beta is None else self.beta
+        growth, prox_growth = self.growth or inner.growth, self.prox_growth or inner.prox_growth
+        method = ProxALMethod(self, inner, beta, growth, prox_growth, slack)
         return in_units(method, setting) if self.stop == "measured" else method  # as printed: in the problem's own
 
 
 def check_outer(
-    options: Algorithm, beta: float, growth: float, prox_growth: float | None, tolerances: Tolerances, stop: str
+    options: Algorithm,
+    beta: float | None,
+    growth: float | None,
+    prox_growth: float | None,
+    tolerances: Tolerances,
+    stop: str,
 ) -> None:
     """The options of the outer iteration."""
     owner = type(options).__name__
-    check(owner, "beta", beta, lambda x: x > 0, "beta must be > 0; it is the penalty β of Algorithm 1")
-    check(owner, "growth", growth, lambda x: x >= 1, "growth must be >= 1; β is multiplied by it")
+    if beta is not None:
+        check(owner, "beta", beta, lambda x: x > 0, "beta must be > 0; it is the penalty β of Algorithm 1")
+    if growth is not None:
+        check(owner, "growth", growth, lambda x: x >= 1, "growth must be >= 1; β is multiplied by it")
     if prox_growth is not None:
         check(owner, "prox_growth", prox_growth, lambda x: x >= 1, "prox_growth must be >= 1; γ is multiplied by it")
     if not isinstance(tolerances, Tolerances):
@@ -144,6 +162,8 @@ class ProxALMethod(Method[ServerState]):
 
     options: ProxAL
     inner: Inner
+    beta: float  # relative to the problem, but where it runs as printed
+    growth: float
     prox_growth: float
     slack: bool  # whether pooled constraints take form (4)
 
@@ -166,8 +186,14 @@ class ProxALMethod(Method[ServerState]):
 
     def join(self, own: Oracle, state: None, message: FirstParameters) -> tuple[PartyState, Reply]:
         """Before the first round: μ_i = 0."""
-        nothing = xp.zeros(self._holder(own).equality.size)
-        return PartyState(nothing, xp.asarray(self.options.beta), nothing, self.inner.join(message.parameters)), Reply()
+        holder, w = self._holder(own), message.parameters
+        nothing = xp.zeros(holder.equality.size)
+        joined = PartyState(nothing, xp.zeros(()), nothing, self.inner.join(w))
+        if self.options.stop == "printed":
+            return joined, Reply()
+        slopes = derivatives(holder, w)[1]
+        sums = StartSums(_curvature_along(holder, w, slopes.objective), slopes.pooled)
+        return joined, Reply(sum=sums, max=StartMaxima(_steepest(slopes.constraints)))
 
     def step(self, own: Oracle, state: PartyState, message: Evaluate) -> tuple[PartyState, Reply]:
         """Algorithm 1, client update (once a subproblem is closed), and the party's part of an inner iteration."""
@@ -204,14 +230,15 @@ class ProxALMethod(Method[ServerState]):
         return FirstParameters(self._regularizer(own).prox(w, 0.0))  # w^0 in dom(h)
 
     def start(self, own: ServerData, begin: Begin, reply: Reply) -> ServerState:
-        w, beta = self.invite(own, begin).parameters, xp.asarray(self.options.beta)
+        w = self.invite(own, begin).parameters
+        beta, gamma = self._first_lengths(own, w, reply)
         pooled = 0 if self.slack else len(own.functions.program.pooled)
         mu, nu = xp.zeros(self._holder(own.functions, at_server=True).equality.size), xp.zeros(pooled)
         return ServerState(
             inner=self.inner.start(w, pooled),
             centre=w,
             beta=beta,
-            gamma=beta,
+            gamma=gamma,
             mu=mu,
             nu=nu,
             k=xp.zeros((), int),
@@ -225,6 +252,18 @@ class ProxALMethod(Method[ServerState]):
             goal=begin.goal,
             status=Status.running.as_array(),
         )
+
+    def _first_lengths(self, own: ServerData, w: jax.Array, reply: Reply) -> tuple[jax.Array, jax.Array]:
+        """β and γ, from curvature and slopes at the start."""
+        if self.options.stop == "printed":
+            return xp.asarray(self.beta), xp.asarray(self.beta)
+        slopes = derivatives(self._holder(own.functions, at_server=True), w)[1]
+        steepest = xp.maximum(_steepest(slopes.constraints), _steepest(slopes.pooled + reply.sum.pooled_jacobian))
+        steepest = xp.maximum(steepest, reply.max.squared_slope)
+        bend = reply.sum.curvature + xp.mean(2 * self._regularizer(own).ridge)
+        bend = xp.where(bend > STEEP, bend, 1.0)
+        beta = self.beta * bend / xp.where(steepest > 0, steepest, 1.0)
+        return xp.minimum(beta, self.options.most_beta), FIRST_LENGTH / bend
 
     def ask(self, own: ServerData, server: ServerState) -> Evaluate:
         _, point, message = self.inner.propose(server.inner, self._merit(own, server), self._tau(server))
@@ -245,8 +284,9 @@ class ProxALMethod(Method[ServerState]):
         broken = xp.maximum(broken, violation(pooled, pooled_equality))
         solved = progress.settled & ((progress.residual <= tau) | progress.exhausted)  # (10)
         if self.options.stop == "measured":
-            reach = xp.maximum(xp.max(xp.abs(point), initial=0.0), 1.0)
-            close = goal.stationarity * xp.maximum(progress.objective / reach, 1.0)  # as the certificate will measure
+            w = point[: own.functions.program.shape.size]  # without the slacks of form (4)
+            largest = xp.maximum(xp.max(xp.abs(w), initial=0.0), 1.0)
+            close = goal.stationarity * xp.maximum(progress.objective / largest, 1.0)  # as the certificate measures
             done = (progress.stationarity <= close) & (distance <= goal.feasibility)
         else:  # (11)
             change = xp.max(xp.abs(xp.concatenate([mu - server.mu, nu - server.nu])), initial=0.0)
@@ -301,8 +341,8 @@ class ProxALMethod(Method[ServerState]):
 
     def _closed(self, server: ServerState, broken: jax.Array) -> ServerState:
         """Algorithm 1, server update: μ_0 and ν; the parties update theirs at the beginning of the next round."""
-        slow = broken > 0.25 * server.closed_violation
-        grown = xp.minimum(self.options.growth * server.beta, self.options.most_beta)
+        slow = broken > LITTLE * server.closed_violation
+        grown = xp.minimum(self.growth * server.beta, self.options.most_beta)
         beta = xp.where(slow, grown, server.beta)
         return dataclasses.replace(
             server,
@@ -350,6 +390,18 @@ class ProxALMethod(Method[ServerState]):
 
     def _tau(self, server: ServerState) -> jax.Array:
         return self.options.tolerances(server.k.astype(server.beta.dtype), server.goal.stationarity)
+
+
+def _steepest(jacobian: jax.Array) -> jax.Array:
+    """The largest squared length of a constraint's gradient."""
+    return xp.max(xp.sum(jacobian**2, axis=1), initial=0.0)
+
+
+def _curvature_along(own: Oracle | SlackOracle, w: jax.Array, slope: jax.Array) -> jax.Array:
+    """The curvature of a holder's objective along its gradient there."""
+    length = xp.sum(slope**2)
+    _, change = jax.jvp(jax.grad(lambda v: own(v).objective), (w,), (slope,))
+    return xp.where(length > 0, slope @ change / xp.where(length > 0, length, 1.0), 0.0)
 
 
 def is_held_up(carry: Evaluated) -> jax.Array:

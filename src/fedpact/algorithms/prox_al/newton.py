@@ -17,6 +17,7 @@ class Newton(DescentAtServer):
     """`ProxAL(inner=Newton())`: for up to a few hundred parameters."""
 
     uses_hessian: ClassVar[bool] = True
+    growth: ClassVar[float] = 5.0
     few_rounds: ClassVar[bool] = True
     usual_rounds: ClassVar[tuple[int, int] | None] = (24, 68)
 

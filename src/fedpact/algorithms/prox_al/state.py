@@ -10,6 +10,17 @@ from fedpact.records import Record
 # messages
 
 
+class StartSums(Record):
+    """From a party before the first round, with `StartMaxima`: they set the first β and γ."""
+
+    curvature: jax.Array  # of the party's objective along its gradient
+    pooled_jacobian: jax.Array
+
+
+class StartMaxima(Record):
+    squared_slope: jax.Array  # ‖∇c‖², the largest of the party's constraints
+
+
 class Evaluate(Record):
     """From the server to every party, every round."""
 
