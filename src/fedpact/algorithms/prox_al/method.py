@@ -99,9 +99,9 @@ class ProxAL(Algorithm):
     from_several_starts: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
-        check_outer(self, self.beta, self.growth, self.prox_growth, self.tolerances, self.stop)
-        least = 0.0 if self.beta is None else self.beta
-        check("ProxAL", "most_beta", self.most_beta, lambda x: x > 0 and x >= least, "most_beta must be at least beta")
+        beta, growth = 1e-300 if self.beta is None else self.beta, 1.0 if self.growth is None else self.growth
+        check_outer(self, beta, growth, self.prox_growth, self.tolerances, self.stop)
+        check("ProxAL", "most_beta", self.most_beta, lambda x: x >= beta, "most_beta must be at least beta, and > 0")
         if self.inner is not None and not isinstance(self.inner, Inner):
             raise TypeError(f"ProxAL(inner={self.inner!r}): an inner solver is Newton(), LBFGS() or ADMM()")
         if self.coupling not in (None, "direct", "slack"):
@@ -136,19 +136,12 @@ class ProxAL(Algorithm):
 
 
 def check_outer(
-    options: Algorithm,
-    beta: float | None,
-    growth: float | None,
-    prox_growth: float | None,
-    tolerances: Tolerances,
-    stop: str,
+    options: Algorithm, beta: float, growth: float, prox_growth: float | None, tolerances: Tolerances, stop: str
 ) -> None:
     """The options of the outer iteration."""
     owner = type(options).__name__
-    if beta is not None:
-        check(owner, "beta", beta, lambda x: x > 0, "beta must be > 0; it is the penalty β of Algorithm 1")
-    if growth is not None:
-        check(owner, "growth", growth, lambda x: x >= 1, "growth must be >= 1; β is multiplied by it")
+    check(owner, "beta", beta, lambda x: x > 0, "beta must be > 0; it is the penalty β of Algorithm 1")
+    check(owner, "growth", growth, lambda x: x >= 1, "growth must be >= 1; β is multiplied by it")
     if prox_growth is not None:
         check(owner, "prox_growth", prox_growth, lambda x: x >= 1, "prox_growth must be >= 1; γ is multiplied by it")
     if not isinstance(tolerances, Tolerances):
