@@ -141,7 +141,7 @@ def test_the_positive_rate_has_no_label_and_the_curvature_of_derivatives():
     expected = np.block([[np.reshape(bb, (1, 1)), np.reshape(bw, (1, 3))], [np.reshape(bw, (3, 1)), np.asarray(ww)]])
     found = rate.curvature(jax.tree.map(jnp.asarray, params), {"x": jnp.asarray(table["x"])}, weights)
     assert found is not None
-    np.testing.assert_allclose(found, expected, atol=1e-12)
+    np.testing.assert_allclose(found.matrix(), expected, atol=1e-12)
 
 
 def test_a_rate_shares_the_model_of_the_losses():

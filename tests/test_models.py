@@ -1,5 +1,6 @@
 """Models and losses: against plain NumPy, slopes against finite differences, in double precision wherever they run."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 import fedpact as fp
 from fedpact.problem.losses import Loss
 from fedpact.problem.models import EquinoxModel, Model
+from fedpact.problem.symmetric import OuterProducts, SymmetricSum
+from fedpact.protocol.messages import Reply, alone, combine
 from fedpact.settings import bind
 
 RNG = np.random.default_rng(5)
@@ -300,7 +303,7 @@ def test_slopes_and_curvatures_are_those_of_finite_differences(loss: Loss):
     def measured(points: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         values, gradients = jax.vmap(jax.value_and_grad(lambda v: own(v).objective))(points)
         weights = jax.tree.map(jnp.ones_like, own(points[0]))
-        return values, gradients, own.curvature(points[0], weights)
+        return values, gradients, own.curvature(points[0], weights).matrix()
 
     steps = 1e-5 * np.eye(w.size)
     values, gradients, curvature = measured(jnp.concatenate([w[None], w + steps, w - steps]))
@@ -416,3 +419,22 @@ def test_a_column_that_may_be_missing_has_a_default() -> None:
     parties = fp.split_rows(fp.Table(a=np.arange(4.0), s=list("abcd")), parties=2)
     problem = fp.minimize(fp.mean(lambda p, rows: (p["w"][0] - rows.get("missing", rows["a"])) ** 2))
     assert fp.solve(problem, parties, start={"w": np.zeros(1)}).params["w"][0] == pytest.approx(1.5)
+
+
+def test_outer_products_are_added_up_as_their_matrices_are():
+    """What parties of one process add up in one product is the sum of what they would send."""
+    rng = np.random.default_rng(0)
+    scale = rng.uniform(0.5, 2.0, size=3)
+    replies = []
+    for _ in range(4):
+        part = SymmetricSum((OuterProducts(rng.normal(size=(5, 3)), rng.normal(size=5)),), rng.normal(size=(3, 3)))
+        part = dataclasses.replace(part, rest=part.rest + part.rest.T).in_units(scale)
+        replies.append(Reply(sum={"h": part.plus(rng.normal(size=(2, 3)), rng.normal(size=2)), "n": np.ones(())}))
+    together = combine(jax.tree.map(lambda *leaves: jnp.stack(leaves), *replies))
+    one_by_one = [alone(reply) for reply in replies]
+    assert one_by_one[0].sum["h"].shape == (6,)
+    np.testing.assert_allclose(together.sum["h"], sum(reply.sum["h"] for reply in one_by_one), rtol=1e-12)
+    assert together.sum["n"] == 4
+    matrix = replies[0].sum["h"].matrix()
+    np.testing.assert_allclose(matrix[np.triu_indices(3)], one_by_one[0].sum["h"], rtol=1e-12)
+    np.testing.assert_allclose(np.diag(matrix), replies[0].sum["h"].diagonal(), rtol=1e-12)

@@ -19,3 +19,19 @@ class Record:
         super().__init_subclass__(**options)
         dataclasses.dataclass(frozen=True, eq=False)(cls)
         jax.tree_util.register_dataclass(cls)
+
+
+class Addend(Record):
+    """Something in a reply's `sum` that is cheaper to add up in parts than one by one."""
+
+    def alone(self) -> jax.Array:
+        """What one party sends."""
+        raise NotImplementedError
+
+    def of_all(self) -> jax.Array:
+        """The sum over parties that are stacked along a leading axis."""
+        raise NotImplementedError
+
+
+def is_addend(node: Any) -> bool:
+    return isinstance(node, Addend)

@@ -71,14 +71,20 @@ def stacked(
     if not exact and not any(atom.may_do_anything for atom, _ in program.atoms):
         room = _rounded_up(room)
 
-    def fill(array: np.ndarray) -> np.ndarray:
-        if len(array) == room:
-            return array
-        return np.concatenate([array, np.repeat(array[:1], room - len(array), axis=0)])
-
-    columns_of = [arrays(table, columns) for table in tables]
-    rows: Any = {name: np.stack([fill(own[name]) for own in columns_of]) for name in columns}
-    lines: Any = np.stack([np.pad(w, ((0, 0), (0, room - w.shape[1]))) for w in weights])
+    rows: Any = {name: _padded([table[name] for table in tables], room) for name in columns}
+    lines: Any = np.zeros((len(tables), weights[0].shape[0], room))
+    for line, own in zip(lines, weights, strict=True):
+        line[:, : own.shape[1]] = own
     index: Any = np.asarray(places)
     count: Any = np.asarray([table.rows for table in tables])
     return Oracle.of(program, rows, lines, index, count, disclose)
+
+
+def _padded(columns: list[np.ndarray], room: int) -> np.ndarray:
+    """One column of all these parties, as JAX will see it."""
+    first = numeric({"": columns[0][:1]})[""]
+    together = np.empty((len(columns), room, *first.shape[1:]), np.result_type(first, *{c.dtype for c in columns}))
+    for own, column in zip(together, columns, strict=True):
+        own[: len(column)] = column
+        own[len(column) :] = column[0]
+    return together

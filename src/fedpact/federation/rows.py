@@ -84,17 +84,17 @@ def split_rows(
     if stratify is not None:
         values = _column(table, stratify, "stratify")[order]
         strata = [order[values == v] for v in np.unique(values)]
-    dealt: list[list[np.ndarray]] = [[] for _ in names]
+    owner = np.empty(table.rows, int)
     spare = 0
     for stratum in strata:
         counts, spare = _counts(len(stratum), _shares(shares, len(names)), spare)
-        for pile, part in zip(dealt, np.split(stratum, np.cumsum(counts)[:-1]), strict=True):
-            pile.append(part)
-    rows = [np.sort(np.concatenate(pile)) for pile in dealt]
-    empty = [name for name, places in zip(names, rows, strict=True) if not len(places)]
-    if empty:
-        raise ValueError(f"{table.rows} rows are too few for {len(names)} parties: {empty[0]!r} would get none")
-    return Parties({name: table.take(places) for name, places in zip(names, rows, strict=True)})
+        owner[stratum] = np.repeat(np.arange(len(names)), counts)
+    sizes = np.bincount(owner, minlength=len(names))
+    if not sizes.all():
+        empty = names[int(np.argmin(sizes))]
+        raise ValueError(f"{table.rows} rows are too few for {len(names)} parties: {empty!r} would get none")
+    dealt = table.take(np.argsort(owner, kind="stable"))
+    return Parties(dict(zip(names, dealt.cut(sizes.tolist()), strict=True)))
 
 
 def checked_seed(seed: int) -> int:

@@ -3,7 +3,7 @@
 import abc
 import pathlib
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,7 @@ class Table(Mapping[str, np.ndarray]):
             raise ValueError(f"the columns of a table must have the same number of rows, but these have: {counts}")
         if not lengths:
             raise ValueError("a table needs at least one column")
+        self._rows = next(iter(lengths.values()))
 
     @classmethod
     def from_frame(cls, frame: Any, x: Iterable[str] | None = None) -> "Table":
@@ -94,7 +95,7 @@ class Table(Mapping[str, np.ndarray]):
     @property
     def rows(self) -> int:
         """The number of rows."""
-        return len(next(iter(self._columns.values())))
+        return self._rows
 
     def take(self, which: Any) -> "Table":
         """A table of selected rows; `table[which]` is the same.
@@ -111,6 +112,21 @@ class Table(Mapping[str, np.ndarray]):
             raise IndexError(f"rows are chosen by a slice, by places or by one boolean per row, not by {which!r}")
         return Table({name: column[chosen] for name, column in self._columns.items()})
 
+    def cut(self, sizes: Sequence[int]) -> list["Table"]:
+        """Consecutive tables of these numbers of rows, without copying them."""
+        ends = np.cumsum(sizes).tolist()
+        return [
+            self._of({name: column[end - size : end] for name, column in self._columns.items()}, size)
+            for size, end in zip(sizes, ends, strict=True)
+        ]
+
+    @classmethod
+    def _of(cls, columns: dict[str, np.ndarray], rows: int) -> "Table":
+        """A table of columns that come from one."""
+        table = cls.__new__(cls)
+        table._columns, table._rows = columns, rows
+        return table
+
     def with_columns(self, **named: Any) -> "Table":
         """A table with these columns added or replaced: `table.with_columns(y=labels)`."""
         return Table({**self._columns, **named})
@@ -121,6 +137,9 @@ class Table(Mapping[str, np.ndarray]):
         if key not in self._columns:
             raise KeyError(f"no column {key!r}; there are {', '.join(self._columns)}")
         return self._columns[key]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._columns
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._columns)

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -181,7 +182,7 @@ def check_columns(columns: tuple[str, ...], holders: list[Holder]) -> None:
     first = holders[0]
     for holder in holders:
         for name in columns:
-            if name not in holder.table.columns:
+            if name not in holder.table:
                 raise ValueError(
                     f"column {name!r} of {holder.title} is missing: it has {', '.join(holder.table.columns)}"
                 )
@@ -200,12 +201,16 @@ def check_columns(columns: tuple[str, ...], holders: list[Holder]) -> None:
 
 def _check_finite(name: str, holder: Holder) -> None:
     column = holder.table[name]
-    if column.dtype.kind == "f" and not np.isfinite(column).all():
+    if not _is_finite(column):
         nan, inf = int(np.isnan(column).sum()), int(np.isinf(column).sum())
         raise ValueError(
             f"column {name!r} of {holder.title} holds {nan} NaN and {inf} infinite values in {len(column)} rows; "
             "fill them or drop those rows"
         )
+
+
+def _is_finite(column: np.ndarray) -> bool:
+    return column.dtype.kind != "f" or bool(np.isfinite(column).all())
 
 
 def _width(column: np.ndarray) -> str:
@@ -226,6 +231,9 @@ def check_labels(
             continue
         specs = _specs(holders[0].table) | (more or {})
         scores = None if loss.labels is not None else jax.eval_shape(loss.model.apply, params, specs)
+        everybody = of_all(loss.label, holders)
+        if everybody is not None and not loss.unexpected_labels(everybody, scores)[0]:
+            continue
         for holder in holders:
             bad, expected = loss.unexpected_labels(holder.table[loss.label], scores)
             if bad:
@@ -254,6 +262,26 @@ def selected(atom: Atom, holder: Holder) -> np.ndarray:
         raise ValueError(f"the mask {atom.where} at {holder.title}: {error}") from None
 
 
+def selected_by_all(atom: Atom, holders: list[Holder]) -> np.ndarray:
+    """`selected` of every holder, one after the other."""
+    if atom.where is None:
+        return np.ones(sum(holder.table.rows for holder in holders), bool)
+    rows = {name: of_all(name, holders) for name in atom.where.columns}
+    known = {name: column for name, column in rows.items() if column is not None and _is_finite(column)}
+    if len(known) == len(rows):
+        with contextlib.suppress(ValueError):  # which below says whose rows are at fault
+            return atom.where(known)
+    return np.concatenate([selected(atom, holder) for holder in holders])
+
+
+def of_all(name: str, holders: list[Holder]) -> np.ndarray | None:
+    """A column with one entry a row, of all holders one after the other; None where somebody has no such column."""
+    columns = [holder.table[name] for holder in holders if name in holder.table]
+    kinds = {column.dtype.kind for column in columns}
+    alike = len(columns) == len(holders) and (kinds == {"U"} or kinds <= set("biuf"))
+    return np.concatenate(columns) if alike and all(column.ndim == 1 for column in columns) else None
+
+
 def nobody_has(mask: Mask | None, holders: list[Holder]) -> str:
     """Which part of a mask no row meets, and what its column holds instead; nothing where each part is met by some row."""
     for demand in mask.demands() if mask is not None else ():
@@ -270,23 +298,26 @@ def mean_weights(compiled: Compiled, holders: list[Holder], totals: tuple[int, .
 
     totals: for each of these atoms, how many rows all parties have, where others than these holders have some.
     """
-    lines: list[list[np.ndarray]] = [[] for _ in holders]
-    for place, (atom, scope) in enumerate(compiled.party.over_rows):
-        masks = [selected(atom, holder) for holder in holders]
-        counts = [int(mask.sum()) for mask in masks]
+    sizes = np.array([holder.table.rows for holder in holders])
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    lines = np.zeros((len(compiled.party.over_rows), starts[-1]))
+    for line, place in zip(lines, range(len(lines)), strict=True):
+        atom, scope = compiled.party.over_rows[place]
+        mask = selected_by_all(atom, holders)
+        counts = np.add.reduceat(mask.astype(int), starts[:-1])
         if scope == "pooled":
-            total = sum(counts) if totals is None else totals[place]
+            total = int(counts.sum()) if totals is None else totals[place]
             if not total:
                 raise ValueError(
                     f"{atom}: the mask {atom.where} selects no row at any party{nobody_has(atom.where, holders)}"
                 )
-            counts = [total] * len(holders)
-        for line, mask, count, holder in zip(lines, masks, counts, holders, strict=True):
-            if not count:
-                raise ValueError(
-                    f"{atom}: the mask {atom.where} selects none of the {holder.table.rows} rows of "
-                    f"{holder.title}{nobody_has(atom.where, [holder])}, so its mean does not exist there; pool the "
-                    "expression with .pooled() or leave that party out"
-                )
-            line.append(mask / count)
-    return [np.stack(own) if own else np.zeros((0, h.table.rows)) for own, h in zip(lines, holders, strict=True)]
+            counts = np.full(len(holders), total)
+        if not counts.all():
+            holder = holders[int(np.argmin(counts))]
+            raise ValueError(
+                f"{atom}: the mask {atom.where} selects none of the {holder.table.rows} rows of "
+                f"{holder.title}{nobody_has(atom.where, [holder])}, so its mean does not exist there; pool the "
+                "expression with .pooled() or leave that party out"
+            )
+        line[:] = mask / np.repeat(counts, sizes)
+    return [lines[:, start:end] for start, end in itertools.pairwise(starts.tolist())]

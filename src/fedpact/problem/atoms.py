@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from fedpact.problem.columns import Mask
 from fedpact.problem.losses import Loss
 from fedpact.problem.models import squared_norm
+from fedpact.problem.symmetric import OuterProducts
 
 Scope = Literal["party", "pooled", "server"]
 RowFunction = Callable[[Any, Mapping[str, jax.Array]], jax.Array]
@@ -60,7 +61,7 @@ class Atom(abc.ABC):
         `key`: by which the function's result is known (default: the function).
         """
 
-    def curvature(self, params: Any, rows: Any, weights: jax.Array) -> jax.Array | None:
+    def curvature(self, params: Any, rows: Any, weights: jax.Array) -> OuterProducts | None:
         """∇² of Σ_r weights_r function_r over flat parameters in closed form; None where there is none.
 
         Only for atoms over rows. `weights` (rows,) may be the sum over several atoms of the same class and function.
@@ -125,7 +126,7 @@ class Mean(Atom):
             return self
         return dataclasses.replace(self, function=self.loss.at_temperature(temperature))
 
-    def curvature(self, params: Any, rows: Any, weights: jax.Array) -> jax.Array | None:
+    def curvature(self, params: Any, rows: Any, weights: jax.Array) -> OuterProducts | None:
         return None if self.loss is None else self.loss.curvature(params, rows, weights)
 
     @property

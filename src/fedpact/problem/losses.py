@@ -13,6 +13,7 @@ from jax.core import Tracer
 
 from fedpact.problem.columns import numeric
 from fedpact.problem.models import Linear, Mlp, Model
+from fedpact.problem.symmetric import OuterProducts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,12 +72,13 @@ class Loss:
     def _labels(self, rows: Mapping[str, Any]) -> jax.Array | None:
         return None if self.label is None else jnp.asarray(rows[self.label])
 
-    def curvature(self, params: Any, rows: Mapping[str, Any], weights: jax.Array) -> jax.Array | None:
-        """∇² Σ_r weights_r loss_r over flat parameters as one Gram matrix; None where scores are not linear.
+    def curvature(self, params: Any, rows: Mapping[str, Any], weights: jax.Array) -> OuterProducts | None:
+        """∇² Σ_r weights_r loss_r over flat parameters; None where scores are not linear.
 
         A general Hessian takes d directional derivatives instead.
         """
-        if self.model.score_gram(rows, weights) is None:
+        slopes = self.model.score_slopes(rows)
+        if slopes is None:
             return None
 
         def slope(scores: jax.Array) -> jax.Array:
@@ -84,7 +86,7 @@ class Loss:
 
         scores = self.model.apply(params, rows)
         second = jax.jvp(slope, (scores,), (jnp.ones_like(scores),))[1]
-        return self.model.score_gram(rows, weights * second)
+        return OuterProducts(slopes, weights * second)
 
     @property
     def temperature(self) -> float | None:

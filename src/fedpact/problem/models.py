@@ -48,13 +48,12 @@ class Model(abc.ABC):
         """Whether scores are linear in the parameters (default False)."""
         return False
 
-    def score_gram(self, rows: Rows, weights: jax.Array) -> jax.Array | None:
-        """The weighted Gram matrix Σ_r weights_r ∇s_r ∇s_rᵀ over flat parameters, for scores s that are linear in them.
+    def score_slopes(self, rows: Rows) -> jax.Array | None:
+        """The gradients of scores over flat parameters, for scores that are linear in them.
 
         - `rows`: a mapping of column names to arrays.
-        - `weights`: one per row (rows,).
 
-        Returns a matrix (parameters, parameters), or None where scores are not linear or not one per row (default).
+        Returns a matrix (rows, parameters), or None where scores are not linear or not one per row (default).
         """
         return None
 
@@ -80,16 +79,11 @@ class Linear(Model):
     def is_linear(self) -> bool:
         return True
 
-    def score_gram(self, rows: Rows, weights: jax.Array) -> jax.Array | None:
+    def score_slopes(self, rows: Rows) -> jax.Array | None:
         if self.outputs is not None:
             return None
-        x = _flat(rows[self.inputs], weights)
-        weighted = weights[:, None] * x
-        gram = x.T @ weighted
-        if not self.bias:
-            return gram
-        side = weighted.sum(0)  # flat parameters are sorted by name: b, then w
-        return jnp.block([[weights.sum(), side[None]], [side[:, None], gram]])
+        x = _flat(rows[self.inputs], jnp.zeros(()))
+        return jnp.concatenate([jnp.ones((len(x), 1), x.dtype), x], axis=1) if self.bias else x  # sorted: b, then w
 
 
 @dataclasses.dataclass(frozen=True)

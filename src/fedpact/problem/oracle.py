@@ -18,8 +18,11 @@ import numpy as np
 from fedpact.arrays import on_host, xp
 from fedpact.problem.personal import Own
 from fedpact.problem.program import Program
+from fedpact.problem.symmetric import SymmetricSum
 from fedpact.problem.units import HolderUnits
 from fedpact.records import Record
+
+FEW = 4  # functions whose gradients are faster one by one: products with vectors instead of narrow matrices
 
 
 class Values(Record):
@@ -90,21 +93,24 @@ class Oracle(Record):
         rows = {name: column[places] for name, column in self.rows.items()}
         return dataclasses.replace(self, rows=rows, weights=factor * self.weights[:, places])
 
-    def curvature(self, w: jax.Array, weights: Values) -> jax.Array:
+    def curvature(self, w: jax.Array, weights: Values) -> SymmetricSum:
         """∇² of the weighted sum of this holder's functions."""
         program, units = self.program, self.units
         if not program.atoms:
-            return xp.zeros((w.size, w.size), w.dtype)
+            return SymmetricSum((), xp.zeros((w.size, w.size), w.dtype))
         if on_host(w):
-            return _compiled(Oracle.curvature, self, w, weights)
+            return SymmetricSum((), _compiled(Oracle._curvature_matrix, self, w, weights))
         if units is not None:
             inside = dataclasses.replace(self, units=None).curvature(units.parameters * w, divided(weights, units))
-            return units.parameters[:, None] * inside * units.parameters
+            return inside.in_units(units.parameters)
         count = len(program.atoms)
         of_sides = (weights.objective[None], weights.constraints, weights.pooled)
         pulls = (side.back(of_side, count) for side, of_side in zip(program.sides, of_sides, strict=True))
         pull = sum(pulls, xp.zeros(count))
         return program.curvature(w, self.rows, self.weights, self.temperatures, pull)
+
+    def _curvature_matrix(self, w: jax.Array, weights: Values) -> jax.Array:
+        return self.curvature(w, weights).matrix()
 
     @property
     def is_constant(self) -> bool:
@@ -146,7 +152,11 @@ def derivatives(holder: "Oracle | SlackOracle", w: jax.Array) -> tuple[Values, V
     values, pull = jax.vjp(holder, w)
     m, p = values.constraints.size, values.pooled.size
     unit = xp.eye(1 + m + p, dtype=w.dtype)
-    lines = jax.vmap(lambda e: pull(Values(e[0], e[1 : 1 + m], e[1 + m :]))[0])(unit)
+
+    def line(e: jax.Array) -> jax.Array:
+        return pull(Values(e[0], e[1 : 1 + m], e[1 + m :]))[0]
+
+    lines = xp.stack([line(e) for e in unit]) if len(unit) <= FEW else jax.vmap(line)(unit)
     return values, Values(lines[0], lines[1 : 1 + m], lines[1 + m :])
 
 
@@ -194,11 +204,11 @@ class SlackOracle(Record):
         pooled = values.pooled + slacks.sum(0) if self.at_server else values.pooled - slacks[self.own.index]
         return Values(values.objective, xp.concatenate([values.constraints, pooled]), xp.zeros(0, w.dtype))
 
-    def curvature(self, w: jax.Array, weights: Values) -> jax.Array:
+    def curvature(self, w: jax.Array, weights: Values) -> SymmetricSum:
         n, p = self.own.parties, len(self.own.program.pooled)
         m = weights.constraints.size - p
         inside = Values(weights.objective, weights.constraints[:m], weights.constraints[m:])
-        return xp.pad(self.own.curvature(w[: w.size - n * p], inside), (0, n * p))
+        return SymmetricSum((), xp.pad(self.own.curvature(w[: w.size - n * p], inside).matrix(), (0, n * p)))
 
     @property
     def is_constant(self) -> bool:

@@ -13,6 +13,7 @@ from fedpact.problem.expressions import Constraint, Expression
 from fedpact.problem.fingerprint import digest
 from fedpact.problem.shape import Shape
 from fedpact.problem.statement import Problem
+from fedpact.problem.symmetric import SymmetricSum
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,8 +155,8 @@ class Program:
 
     def curvature(
         self, w: jax.Array, rows: Any, weights: jax.Array, temperatures: jax.Array, pull: jax.Array
-    ) -> jax.Array:
-        """∇²_w of pullᵀ atoms(w): for losses of linear scores by one Gram matrix, for the others by differentiation."""
+    ) -> SymmetricSum:
+        """∇²_w of pullᵀ atoms(w): for losses of linear scores from outer products, for the others by differentiation."""
         params = self.shape.unravel(w)
         rest: list[int] = []
         alike: dict[Any, list[int]] = {}  # atoms of the same class and function
@@ -167,19 +168,19 @@ class Program:
             key = type(atom), self._at(place, atom, temperatures)[1] or atom.function
             alike.setdefault(key, []).append(place)
             of_rows[key] = of_rows.get(key, 0.0) + pull[place] * line
-        total = xp.zeros((w.size, w.size), w.dtype)
+        products, matrix = [], None
         for key, places in alike.items():
             atom, _ = self._at(places[0], self.atoms[places[0]][0], temperatures)
             part = atom.curvature(params, rows, of_rows[key])
             if part is None:
                 rest += places
             else:
-                total = total + part
+                products.append(part)
         if rest:
             chosen = np.isin(np.arange(len(self.atoms)), rest)
             masked = xp.where(chosen, pull, 0.0)
-            total = total + jax.hessian(lambda v: masked @ self.evaluate(v, rows, weights, temperatures))(w)
-        return total
+            matrix = jax.hessian(lambda v: masked @ self.evaluate(v, rows, weights, temperatures))(w)
+        return SymmetricSum(tuple(products), matrix)
 
 
 def selected_rows(rows: Any, weights: jax.Array) -> Any:

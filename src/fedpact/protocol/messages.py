@@ -1,17 +1,18 @@
 """What parties send to the server. A server needs sums and a few maxima of the replies, so that is the shape of a reply."""
 
+import dataclasses
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from fedpact.records import Record
+from fedpact.records import Record, is_addend
 
 
 class Reply(Record):
     """One party's reply; the field says how replies are combined.
 
-    - `sum`: leaves are added over the parties.
+    - `sum`: leaves are added over the parties. An `Addend` is a leaf, too.
     - `max`: leaves are maximised over the parties.
     - `per_party`: leaves are not combined. The server gets one entry for each party that was asked, in the order of the
       parties, and knows whose it is. Used for certificates, for the curves of the report, and by methods that cannot do with a
@@ -26,10 +27,16 @@ class Reply(Record):
 def combine(replies: Reply) -> Reply:
     """Combine replies that are stacked along a leading party axis: sums, maxima, and `per_party` as it is."""
     return Reply(
-        sum=jax.tree.map(lambda x: x.sum(0), replies.sum),
+        sum=jax.tree.map(lambda x: x.of_all() if is_addend(x) else x.sum(0), replies.sum, is_leaf=is_addend),
         max=jax.tree.map(lambda x: x.max(0), replies.max),
         per_party=replies.per_party,
     )
+
+
+def alone(reply: Reply) -> Reply:
+    """One party's reply as it is sent."""
+    sums = jax.tree.map(lambda x: x.alone() if is_addend(x) else x, reply.sum, is_leaf=is_addend)
+    return dataclasses.replace(reply, sum=sums)
 
 
 def merge(replies: list[Reply], places: jax.Array) -> Reply:

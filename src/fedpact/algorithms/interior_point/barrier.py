@@ -11,10 +11,10 @@ import jax
 import numpy as np
 
 from fedpact.algorithms.parts.multipliers import complementarity, updated, violation
-from fedpact.algorithms.parts.symmetric import packed, unpacked
 from fedpact.arrays import xp
 from fedpact.problem.oracle import Oracle, Values, derivatives
 from fedpact.problem.regularizers import FlatRegularizer
+from fedpact.problem.symmetric import unpacked
 from fedpact.records import Record
 
 REGULARIZATION = 1e-7  # δ, of the largest ‖∇c‖² so far
@@ -76,7 +76,7 @@ class HolderSums(Record):
     right_hand_side: jax.Array  # Jᵀ(μ − Ws), JᵀW/μ and JᵀW(c + s): added with factors 1, κ and θ
     right_hand_side_barrier: jax.Array
     right_hand_side_residual: jax.Array
-    hessian: jax.Array  # A, upper triangle
+    hessian: Any  # A, upper triangle; in parts at its holder
     weighted_violation: jax.Array  # μᵀc and ‖μ‖₁, of active constraints: is there a feasible point at all?
     multiplier_sum: jax.Array
     merit_before: MeritTerms  # where the step began, its slope along the step, and at the trial
@@ -209,7 +209,7 @@ def evaluate(own: Oracle, held: Barrier, trial: Trial) -> tuple[Barrier, HolderS
     sums = HolderSums(
         values.objective,
         slopes.objective,
-        hessian=packed(curvature + stiffness(there, equality, trial)),
+        hessian=curvature.plus(there.jacobian, stiffness(there, equality, trial)),
         pooled_constraints=values.pooled,
         pooled_jacobian=slopes.pooled,
         **summed(held, ahead, there, equality, trial),
@@ -218,9 +218,8 @@ def evaluate(own: Oracle, held: Barrier, trial: Trial) -> tuple[Barrier, HolderS
 
 
 def stiffness(there: Barrier, equality: np.ndarray, trial: Trial) -> jax.Array:
-    """JᵀWJ; while searching, W is 1 for broken constraints and 0 for others."""
-    weights = xp.where(trial.searching, xp.where(there.active != 0, 1.0, 0.0), there.weights(equality))
-    return there.jacobian.T @ (weights[:, None] * there.jacobian)
+    """W of JᵀWJ; while searching, 1 for broken constraints and 0 for others."""
+    return xp.where(trial.searching, xp.where(there.active != 0, 1.0, 0.0), there.weights(equality))
 
 
 def summed(here: Barrier, ahead: Ahead, there: Barrier, equality: np.ndarray, trial: Trial) -> dict[str, Any]:
@@ -268,7 +267,8 @@ def with_pooled(
     hessian, there = unpacked(sums.hessian, point.size) + xp.diag(2 * of_phase.ridge), here
     if equality.size:
         there = settle(ahead, equality, sums.pooled_constraints, sums.pooled_jacobian, trial)
-        hessian = hessian + stiffness(there, equality, trial)
+        weights = stiffness(there, equality, trial)
+        hessian = hessian + there.jacobian.T @ (weights[:, None] * there.jacobian)
     hessian = hessian + SINGULAR * xp.diag(xp.diag(hessian))
     mine = summed(here, ahead, there, equality, trial) if equality.size else {}
     more = {name: jax.tree.map(xp.add, getattr(sums, name), part) for name, part in mine.items()}

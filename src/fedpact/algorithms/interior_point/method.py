@@ -207,6 +207,7 @@ class InteriorPointMethod(OnePhase[ServerState]):
             )
         else:
             there, mine, own_largest = evaluate(own.functions, here, trial)
+            mine = dataclasses.replace(mine, hessian=mine.hessian.alone())
             total, every = jax.tree.map(xp.add, total, mine), [*every, own_largest]
         pooled_there, sums, hessian = with_pooled(total, pooled, ahead, equality, trial, own.regularizer, h)
         if equality.size:

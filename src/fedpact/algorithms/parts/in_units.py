@@ -81,7 +81,7 @@ def start_of(own: Oracle, w: jax.Array) -> tuple[StartSums, jax.Array]:
     values, slopes = derivatives(own, w)
     if w.size <= MOST_PARAMETERS:
         only = Values(xp.ones(()), xp.zeros_like(values.constraints), xp.zeros_like(values.pooled))
-        bends = xp.diag(own.curvature(w, only))
+        bends = own.curvature(w, only).diagonal()
     else:
         bends = xp.zeros_like(w)
     value = values.objective - own.constants.objective

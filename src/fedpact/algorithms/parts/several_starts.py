@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from fedpact.algorithms.parts.in_units import InUnits, InUnitsState
 from fedpact.problem.oracle import Oracle
 from fedpact.protocol.algorithm import Answer, Begin, Goal, Info, Method, Status
-from fedpact.protocol.messages import Reply
+from fedpact.protocol.messages import Reply, alone
 from fedpact.protocol.phases import Phase, Phases, ServerData, Step
 from fedpact.records import Record
 
@@ -175,7 +175,11 @@ class StepEach:
     wrapped: Step
 
     def __call__(self, own: Oracle, state: Any, message: Any) -> tuple[Any, Reply]:
-        return jax.vmap(partial(self.wrapped, own))(state, message)
+        def step(state: Any, message: Any) -> tuple[Any, Reply]:
+            state, reply = self.wrapped(own, state, message)
+            return state, alone(reply)
+
+        return jax.vmap(step)(state, message)
 
 
 @dataclasses.dataclass(frozen=True)

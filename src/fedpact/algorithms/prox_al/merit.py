@@ -7,16 +7,17 @@ With multipliers mu = μ, penalty beta = β, prox centre w^k, prox length gamma 
 An equality keeps its μ⁺ = μ + β c(w) unprojected; the same formula for P holds.
 """
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
 import jax
 
 from fedpact.algorithms.parts.multipliers import updated
-from fedpact.algorithms.parts.symmetric import packed, unpacked
 from fedpact.arrays import xp
 from fedpact.problem.oracle import Oracle, SlackOracle, Values, derivatives, weighted_gradients
 from fedpact.problem.regularizers import FlatRegularizer
+from fedpact.problem.symmetric import SymmetricSum, unpacked
 from fedpact.records import Record
 
 
@@ -26,7 +27,7 @@ class Evaluation(Record):
     objective: jax.Array
     value: jax.Array
     gradient: jax.Array
-    hessian: jax.Array | None  # upper triangle, row by row
+    hessian: Any  # but for the prox term: upper triangle, row by row; in parts at its holder; None where not asked for
     pooled: jax.Array
     pooled_jacobian: jax.Array
 
@@ -60,16 +61,15 @@ class Merit(Record):
         """A generalised ∇²P(w)."""
         values, slopes = derivatives(self.own, w)
         mu = self.multipliers(values.constraints)
-        return self._hessian(w, mu, xp.zeros_like(values.pooled), slopes.constraints)
+        without = self._without_prox(w, mu, xp.zeros_like(values.pooled), slopes.constraints)
+        return without.matrix() + self.share / self.gamma * xp.eye(w.size, dtype=w.dtype)
 
-    def _hessian(self, w: jax.Array, mu: jax.Array, nu: jax.Array, jacobian: jax.Array) -> jax.Array:
-        """From μ⁺(w) and the constraints' Jacobian there; ν weighs the curvature of pooled contributions."""
+    def _without_prox(self, w: jax.Array, mu: jax.Array, nu: jax.Array, jacobian: jax.Array) -> SymmetricSum:
+        """∇²P(w) but for the prox term, from μ⁺(w) and the constraints' Jacobian; ν weighs pooled contributions."""
         curvature = self.own.curvature(w, Values(xp.ones((), w.dtype), mu, nu))
-        curvature = curvature + self.share / self.gamma * xp.eye(w.size, dtype=w.dtype)
         if not mu.size:
             return curvature
-        active = xp.where(self.own.equality | (mu > 0), self.beta, 0.0)
-        return curvature + jacobian.T @ (active[:, None] * jacobian)
+        return curvature.plus(jacobian, xp.where(self.own.equality | (mu > 0), self.beta, 0.0))
 
     def evaluate(self, w: jax.Array, nu: jax.Array, hessian: bool) -> tuple[Values, Evaluation]:
         """Everything that a solver at the server asks of a holder."""
@@ -77,7 +77,7 @@ class Merit(Record):
             values, slopes = derivatives(self.own, w)
             mu = self.multipliers(values.constraints)
             gradient = slopes.objective + mu @ slopes.constraints + self.share / self.gamma * (w - self.centre)
-            matrix, pooled_jacobian = packed(self._hessian(w, mu, nu, slopes.constraints)), slopes.pooled
+            matrix, pooled_jacobian = self._without_prox(w, mu, nu, slopes.constraints), slopes.pooled
         else:
             values, gradient = self.gradient(w)
             pooled = values.pooled.size
@@ -105,6 +105,8 @@ class ServerMerit(Record):
     def total(self, w: jax.Array, sums: Evaluation) -> tuple[Values, Evaluation]:
         """The server's own values, and the whole of ℓ_k's smooth part at w from the parties' sums."""
         own, mine = self.merit.evaluate(w, self.nu, sums.hessian is not None)
+        if sums.hessian is not None:
+            mine = dataclasses.replace(mine, hessian=mine.hessian.alone())
         whole = jax.tree.map(xp.add, sums, mine)
         h, beta = self.regularizer, self.merit.beta
         nu = self.pooled_multipliers(whole.pooled)
@@ -112,7 +114,7 @@ class ServerMerit(Record):
         gradient = whole.gradient + 2 * h.ridge * w + nu @ whole.pooled_jacobian
         hessian = None
         if whole.hessian is not None:
-            hessian = unpacked(whole.hessian, w.size) + xp.diag(2 * h.ridge)
+            hessian = unpacked(whole.hessian, w.size) + xp.diag(2 * h.ridge + 1.0 / self.merit.gamma)
             if nu.size:
                 active = xp.where(self.merit.own.pooled_equality | (nu > 0), beta, 0.0)
                 hessian += whole.pooled_jacobian.T @ (active[:, None] * whole.pooled_jacobian)
