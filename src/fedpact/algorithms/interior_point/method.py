@@ -93,11 +93,11 @@ WIDER = 4.0  # the ball grows by this after an accepted step
 class InteriorPoint(Algorithm):
     """The primal-dual interior-point method, for up to a few hundred parameters: d(d+1)/2 + 5d + 17 numbers up per party.
 
-    - `mu`: the multipliers' first value (> 0, default 0.1), less where a constraint has much room.
+    - `mu`: the multipliers' first value (> 0, default 0.03), less where a constraint has much room.
     - `centering`: κ is at most this part (between 0 and 1, default 0.1) of the mean product s μ, and falls faster near the end.
     """
 
-    mu: float = 0.1
+    mu: float = 0.03
     centering: float = 0.1
 
     keeps: ClassVar[frozenset[Scope]] = frozenset({"party", "pooled", "server"})
