@@ -74,7 +74,7 @@ class ProxAL(Algorithm):
 
     - `inner`: Newton(), LBFGS(), ADMM() or another `Inner` (default by size: Newton up to 300 parameters, L-BFGS above).
     - `beta`: the penalty β > 0, the same for all constraints, relative to the problem: 1 makes β‖∇c‖² at the start as large as
-      the objective's curvature there (default: the inner solver's own, 0.05 for L-BFGS, else 10). With `stop="printed"`, β itself.
+      the objective's curvature there (default: the inner solver's own, 0.05 for L-BFGS, else 10); as printed, β itself.
     - `growth`: β is multiplied by this when a subproblem left more than a quarter of the violation (>= 1, default: the inner
       solver's own, 5 for Newton, else 3).
     - `most_beta`: β grows up to this (>= beta, default 1e7).
