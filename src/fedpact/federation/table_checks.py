@@ -210,7 +210,11 @@ def _check_finite(name: str, holder: Holder) -> None:
 
 
 def _is_finite(column: np.ndarray) -> bool:
-    return column.dtype.kind != "f" or bool(np.isfinite(column).all())
+    if column.dtype.kind != "f":
+        return True
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = column.sum()  # faster than to look at each number; large finite ones may add up to infinity
+    return bool(np.isfinite(total) or np.isfinite(column).all())
 
 
 def _width(column: np.ndarray) -> str:
