@@ -31,7 +31,7 @@ from fedpact.federation.setting import Setting
 from fedpact.protocol import HostNetwork, Reply, combine
 from fedpact.protocol.algorithm import Method, Split
 from fedpact.protocol.messages import size_in_bytes
-from fedpact.protocol.phases import Ask, Phase
+from fedpact.protocol.phases import Ask, Phase, as_sent
 from fedpact.run.fingerprint import digest
 from fedpact.run.pact import Pact
 from fedpact.run.selection import protected
@@ -379,7 +379,7 @@ def test_bytes_are_those_that_pass_and_those_of_the_plan(name: str) -> None:
         if exchange.part == "round":
             in_rounds.append((ask.step, up, down))
     assert len(in_rounds) == found.exchanges
-    always = [phase.step for phase in phases_of(method) if phase.only_if is None]
+    always = [as_sent(phase.step) for phase in phases_of(method) if phase.only_if is None]
     ends = np.cumsum(first.history["exchanges"])
     for place, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
         steps, up, down = zip(*in_rounds[start:end], strict=True)

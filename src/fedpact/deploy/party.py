@@ -17,7 +17,6 @@ import re
 import threading
 import traceback
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
@@ -31,19 +30,12 @@ from fedpact.engines.serialization import HEADER, Layout, Refused, is_finite, pa
 from fedpact.federation.description import Description
 from fedpact.federation.table import Table
 from fedpact.precision import in_double, kept_programs
-from fedpact.protocol.messages import Reply, alone
-from fedpact.protocol.phases import Step
 from fedpact.run.checkpoint import named_leaves, npz, write
 from fedpact.run.fingerprint import digest, digest_of_data
 from fedpact.run.pact import Pact
 
 # What both ends need alike: a digest covers code, which differs between minor versions of Python.
 VERSIONS = {"fedpact": __about__.VERSION, "Python": ".".join(platform.python_version_tuple()[:2])}
-
-
-def _as_sent(step: Step, own: Any, state: Any, message: Any) -> tuple[Any, Reply]:
-    state, reply = step(own, state, message)
-    return state, alone(reply)
 
 
 class UnknownRun(Refused):
@@ -240,7 +232,7 @@ class _Run:
         exchange.message.check(arrays, finite=words.get("finite") is not False)
         self._count(exchange)
         if name not in self.steps:
-            self.steps[name] = jax.jit(partial(_as_sent, exchange.step))
+            self.steps[name] = jax.jit(exchange.step)
         before, self.number = self.states[self.version(words)], int(words["number"])
         state, reply = self.steps[name](self.own, before, exchange.message.as_tree(arrays))
         arrays = exchange.reply.by_name(reply)

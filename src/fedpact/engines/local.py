@@ -11,7 +11,16 @@ import numpy as np
 
 from fedpact.protocol.engine import HostNetwork
 from fedpact.protocol.messages import Reply, combine, merge
-from fedpact.protocol.phases import Ask, Functions, Gradients, GradientStep, PartyStates, Role, values_and_gradients
+from fedpact.protocol.phases import (
+    Ask,
+    AsSent,
+    Functions,
+    Gradients,
+    GradientStep,
+    PartyStates,
+    Role,
+    values_and_gradients,
+)
 from fedpact.settings.base import Bound
 
 
@@ -84,7 +93,8 @@ def run_step(
     ask: Ask, stacks: Sequence[Any], asked: Sequence[bool], states: PartyStates
 ) -> tuple[PartyStates, list[Reply]]:
     """A step at the parties of the buckets that are asked: all states, and the combined reply of each of these buckets."""
-    at_each: Any = jax.vmap(ask.step, in_axes=(0, 0, None))
+    step = ask.step.wrapped if isinstance(ask.step, AsSent) else ask.step
+    at_each: Any = jax.vmap(step, in_axes=(0, 0, None))
     after, replies = [], []
     for stack, state, chosen in zip(stacks, states, asked, strict=True):
         if not chosen:

@@ -26,7 +26,7 @@ from jax.core import Tracer
 from fedpact.federation.blocks import Block
 from fedpact.problem.oracle import Oracle
 from fedpact.problem.regularizers import FlatRegularizer
-from fedpact.protocol.messages import Reply, size_in_bytes
+from fedpact.protocol.messages import Reply, alone, size_in_bytes
 from fedpact.records import Record
 
 PartyStates = Any  # states of all parties: stacked in one process, a version number where they stay with their parties
@@ -140,7 +140,7 @@ def play(
         group = entry if isinstance(entry, tuple) else (entry,)
 
         def exchanged(carry: Any, states: PartyStates, group: tuple[Phase, ...] = group) -> tuple[Any, Any, Traffic]:
-            asks = [Ask(p.step, p.ask(own, carry), p.among, p.optional, p.patient) for p in group]
+            asks = [Ask(as_sent(p.step), p.ask(own, carry), p.among, p.optional, p.patient) for p in group]
             replies, states = network.exchange(asks, states)
             cost = Traffic()
             for phase, ask, reply in zip(group, asks, replies, strict=True):
@@ -172,6 +172,21 @@ def _branch(
         return carry, states, nothing + cost
 
     return lax.cond(chosen, taken, lambda carry, states: (carry, states, nothing), carry, states)
+
+
+@dataclasses.dataclass(frozen=True)
+class AsSent:
+    """A step whose reply is what the party sends. Where parties are in one process, `wrapped` leaves sums in parts."""
+
+    wrapped: Step
+
+    def __call__(self, own: Any, state: Any, message: Any) -> tuple[Any, Reply]:
+        state, reply = self.wrapped(own, state, message)
+        return state, alone(reply)
+
+
+def as_sent(step: Step) -> Step:
+    return step if isinstance(step, GradientStep) else AsSent(step)
 
 
 def traffic_of(ask: Ask, reply: Reply, own: ServerData) -> Traffic:
