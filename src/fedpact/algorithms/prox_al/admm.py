@@ -126,7 +126,7 @@ class ADMM(Inner):
     measured: bool = True
     dense: bool = True
     needs_slacks: ClassVar[bool] = True
-    usual_rounds: ClassVar[tuple[int, int] | None] = (28, 487)  # to 1e-3
+    usual_rounds: ClassVar[tuple[int, int] | None] = (30, 342)  # to 1e-3
     prox_growth: ClassVar[float] = 3.0  # it converges as fast as the subproblem is strongly convex
 
     def __check_init__(self) -> None:

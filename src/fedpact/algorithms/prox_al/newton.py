@@ -19,7 +19,7 @@ class Newton(DescentAtServer):
     uses_hessian: ClassVar[bool] = True
     growth: ClassVar[float] = 5.0
     few_rounds: ClassVar[bool] = True
-    usual_rounds: ClassVar[tuple[int, int] | None] = (24, 68)
+    usual_rounds: ClassVar[tuple[int, int] | None] = (28, 60)
 
     def empty_memory(self, w: jax.Array) -> None:
         del w
