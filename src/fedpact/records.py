@@ -4,6 +4,7 @@ They are what `equinox.Module` is for data, without its checks of every attribut
 hundreds of them in a run.
 """
 
+import abc
 import dataclasses
 from typing import Any, dataclass_transform
 
@@ -21,16 +22,16 @@ class Record:
         jax.tree_util.register_dataclass(cls)
 
 
-class Addend(Record):
+class Addend(Record, abc.ABC):
     """Something in a reply's `sum` that is cheaper to add up in parts than one by one."""
 
+    @abc.abstractmethod
     def alone(self) -> jax.Array:
         """What one party sends."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def of_all(self) -> jax.Array:
         """The sum over parties that are stacked along a leading axis."""
-        raise NotImplementedError
 
 
 def is_addend(node: Any) -> bool:

@@ -305,8 +305,7 @@ def mean_weights(compiled: Compiled, holders: list[Holder], totals: tuple[int, .
     sizes = np.array([holder.table.rows for holder in holders])
     starts = np.concatenate([[0], np.cumsum(sizes)])
     lines = np.zeros((len(compiled.party.over_rows), starts[-1]))
-    for line, place in zip(lines, range(len(lines)), strict=True):
-        atom, scope = compiled.party.over_rows[place]
+    for place, (atom, scope) in enumerate(compiled.party.over_rows):
         mask = selected_by_all(atom, holders)
         counts = np.add.reduceat(mask.astype(int), starts[:-1])
         if scope == "pooled":
@@ -323,5 +322,5 @@ def mean_weights(compiled: Compiled, holders: list[Holder], totals: tuple[int, .
                 f"{holder.title}{nobody_has(atom.where, [holder])}, so its mean does not exist there; pool the "
                 "expression with .pooled() or leave that party out"
             )
-        line[:] = mask / np.repeat(counts, sizes)
+        lines[place] = mask / np.repeat(counts, sizes)
     return [lines[:, start:end] for start, end in itertools.pairwise(starts.tolist())]

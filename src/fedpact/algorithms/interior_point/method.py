@@ -43,7 +43,7 @@ from fedpact.algorithms.interior_point.barrier import (
 )
 from fedpact.algorithms.interior_point.sharpening import Anchor, Best, Change, at_first, changed
 from fedpact.algorithms.interior_point.standing import LEAST_OBJECTIVE, Trialled, standing
-from fedpact.algorithms.interior_point.state import AFTER_SEARCH, PartyState, RoundInfo, ServerState
+from fedpact.algorithms.interior_point.state import PartyState, RoundInfo, ServerState
 from fedpact.algorithms.interior_point.steps import (
     Model,
     Step,
@@ -85,6 +85,9 @@ FARTHEST = 1e8  # iterates this large, relative to the start, mean that the obje
 NUDGE = 1e-2  # a start where broken constraints have no slope is left by this, relative to 1 + |w|
 ROUGH = 0.01  # of the objective: a problem with softened rates is solved to this before they are sharpened,
 ROUGHLY_MET = 1e-3  # and its constraints to this
+STAY_FEASIBLE = (
+    300.0  # the merit's weight of the violation, per unit of the objective, at a point that was searched for
+)
 WIDER = 4.0  # the ball grows by this after an accepted step
 
 # options
@@ -302,7 +305,8 @@ class InteriorPointMethod(OnePhase[ServerState]):
         w = xp.where(elsewhere, server.origin, xp.where(at_best, again_there, xp.where(stands.found, point, w)))
         turn = ((stands.found | elsewhere) & ~change.again) | at_best
         # a feasible point that was searched for is not left for the sake of a lower objective
-        weight = xp.where(stands.found, xp.maximum(xp.abs(objective), 1.0) / AFTER_SEARCH, xp.where(turn, 0.0, weight))
+        stay = STAY_FEASIBLE * xp.maximum(xp.abs(objective), 1.0)
+        weight = xp.where(stands.found, stay, xp.where(turn, 0.0, weight))
         least = xp.where(turn | stands.feasible | change.any, xp.inf, stands.least_violation)
         forgotten = dataclasses.replace(best, objective=xp.asarray(xp.inf), violation=xp.asarray(xp.inf))
         info = RoundInfo(

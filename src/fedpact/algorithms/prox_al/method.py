@@ -26,6 +26,7 @@ import jax
 from fedpact.algorithms.parts.in_units import in_units
 from fedpact.algorithms.parts.multipliers import complementarity, updated, violation
 from fedpact.algorithms.prox_al.admm import ADMM
+from fedpact.algorithms.prox_al.first_lengths import at_start, first_lengths
 from fedpact.algorithms.prox_al.infeasibility import Probe, increase, verdict, violation_sums
 from fedpact.algorithms.prox_al.inner import Inner
 from fedpact.algorithms.prox_al.lbfgs import LBFGS
@@ -41,14 +42,12 @@ from fedpact.algorithms.prox_al.state import (
     PooledConstraints,
     RoundInfo,
     ServerState,
-    StartMaxima,
-    StartSums,
 )
 from fedpact.algorithms.prox_al.tolerances import Geometric, InverseSquare, Tolerances
 from fedpact.arrays import choose, linalg, xp
 from fedpact.federation.setting import Setting
 from fedpact.problem.atoms import Scope
-from fedpact.problem.oracle import Oracle, SlackOracle, derivatives
+from fedpact.problem.oracle import Oracle, SlackOracle
 from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.protocol.algorithm import Algorithm, Answer, Begin, Disclosed, FirstParameters, Method, Status
 from fedpact.protocol.messages import Reply
@@ -61,8 +60,6 @@ FARTHEST = 1e10  # iterates this large, relative to the start, mean that the obj
 EMPTY = 1e3  # declare infeasibility when no feasible point lies within this many times 1 + ‖w‖
 ENDLESS = 1e12  # times 1 + ‖w‖: so far that it need not grow any more
 INACTIVE = 1e-3  # a multiplier that is less than this part of its constraint's room is rounding
-FIRST_LENGTH = 10.0  # the first γ, relative to the curvature of the objective
-STEEP = 1e-3  # curvature per unit of the parameters, below which an objective counts as straight
 LITTLE = 0.25  # β grows where a subproblem leaves more than this part of the violation
 HELD_UP = 0.5  # a closing that leaves more than this part of the violation makes us look for infeasibility
 
@@ -99,9 +96,9 @@ class ProxAL(Algorithm):
     from_several_starts: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
-        beta, growth = 1e-300 if self.beta is None else self.beta, 1.0 if self.growth is None else self.growth
-        check_outer(self, beta, growth, self.prox_growth, self.tolerances, self.stop)
-        check("ProxAL", "most_beta", self.most_beta, lambda x: x >= beta, "most_beta must be at least beta, and > 0")
+        check_outer(self, self.beta, self.growth, self.prox_growth, self.tolerances, self.stop)
+        words = "most_beta must be at least beta, and > 0"
+        check("ProxAL", "most_beta", self.most_beta, lambda x: x > 0 and x >= (self.beta or 0.0), words)
         if self.inner is not None and not isinstance(self.inner, Inner):
             raise TypeError(f"ProxAL(inner={self.inner!r}): an inner solver is Newton(), LBFGS() or ADMM()")
         if self.coupling not in (None, "direct", "slack"):
@@ -136,12 +133,19 @@ class ProxAL(Algorithm):
 
 
 def check_outer(
-    options: Algorithm, beta: float, growth: float, prox_growth: float | None, tolerances: Tolerances, stop: str
+    options: Algorithm,
+    beta: float | None,
+    growth: float | None,
+    prox_growth: float | None,
+    tolerances: Tolerances,
+    stop: str,
 ) -> None:
-    """The options of the outer iteration."""
+    """The options of the outer iteration; None is left to the inner solver."""
     owner = type(options).__name__
-    check(owner, "beta", beta, lambda x: x > 0, "beta must be > 0; it is the penalty β of Algorithm 1")
-    check(owner, "growth", growth, lambda x: x >= 1, "growth must be >= 1; β is multiplied by it")
+    if beta is not None:
+        check(owner, "beta", beta, lambda x: x > 0, "beta must be > 0; it is the penalty β of Algorithm 1")
+    if growth is not None:
+        check(owner, "growth", growth, lambda x: x >= 1, "growth must be >= 1; β is multiplied by it")
     if prox_growth is not None:
         check(owner, "prox_growth", prox_growth, lambda x: x >= 1, "prox_growth must be >= 1; γ is multiplied by it")
     if not isinstance(tolerances, Tolerances):
@@ -184,9 +188,7 @@ class ProxALMethod(Method[ServerState]):
         joined = PartyState(nothing, xp.zeros(()), nothing, self.inner.join(w))
         if self.options.stop == "printed":
             return joined, Reply()
-        slopes = derivatives(holder, w)[1]
-        sums = StartSums(_curvature_along(holder, w, slopes.objective), slopes.pooled)
-        return joined, Reply(sum=sums, max=StartMaxima(_steepest(slopes.constraints)))
+        return joined, at_start(holder, w)
 
     def step(self, own: Oracle, state: PartyState, message: Evaluate) -> tuple[PartyState, Reply]:
         """Algorithm 1, client update (once a subproblem is closed), and the party's part of an inner iteration."""
@@ -224,7 +226,11 @@ class ProxALMethod(Method[ServerState]):
 
     def start(self, own: ServerData, begin: Begin, reply: Reply) -> ServerState:
         w = self.invite(own, begin).parameters
-        beta, gamma = self._first_lengths(own, w, reply)
+        beta, gamma = xp.asarray(self.beta), xp.asarray(self.beta)
+        if self.options.stop == "measured":
+            holder, ridge = self._holder(own.functions, at_server=True), self._regularizer(own).ridge
+            beta, gamma = first_lengths(holder, ridge, w, reply, self.beta)
+            beta = xp.minimum(beta, self.options.most_beta)
         pooled = 0 if self.slack else len(own.functions.program.pooled)
         mu, nu = xp.zeros(self._holder(own.functions, at_server=True).equality.size), xp.zeros(pooled)
         return ServerState(
@@ -245,18 +251,6 @@ class ProxALMethod(Method[ServerState]):
             goal=begin.goal,
             status=Status.running.as_array(),
         )
-
-    def _first_lengths(self, own: ServerData, w: jax.Array, reply: Reply) -> tuple[jax.Array, jax.Array]:
-        """β and γ, from curvature and slopes at the start."""
-        if self.options.stop == "printed":
-            return xp.asarray(self.beta), xp.asarray(self.beta)
-        slopes = derivatives(self._holder(own.functions, at_server=True), w)[1]
-        steepest = xp.maximum(_steepest(slopes.constraints), _steepest(slopes.pooled + reply.sum.pooled_jacobian))
-        steepest = xp.maximum(steepest, reply.max.squared_slope)
-        bend = reply.sum.curvature + xp.mean(2 * self._regularizer(own).ridge)
-        bend = xp.where(bend > STEEP, bend, 1.0)
-        beta = self.beta * bend / xp.where(steepest > 0, steepest, 1.0)
-        return xp.minimum(beta, self.options.most_beta), FIRST_LENGTH / bend
 
     def ask(self, own: ServerData, server: ServerState) -> Evaluate:
         _, point, message = self.inner.propose(server.inner, self._merit(own, server), self._tau(server))
@@ -383,18 +377,6 @@ class ProxALMethod(Method[ServerState]):
 
     def _tau(self, server: ServerState) -> jax.Array:
         return self.options.tolerances(server.k.astype(server.beta.dtype), server.goal.stationarity)
-
-
-def _steepest(jacobian: jax.Array) -> jax.Array:
-    """The largest squared length of a constraint's gradient."""
-    return xp.max(xp.sum(jacobian**2, axis=1), initial=0.0)
-
-
-def _curvature_along(own: Oracle | SlackOracle, w: jax.Array, slope: jax.Array) -> jax.Array:
-    """The curvature of a holder's objective along its gradient there."""
-    length = xp.sum(slope**2)
-    _, change = jax.jvp(jax.grad(lambda v: own(v).objective), (w,), (slope,))
-    return xp.where(length > 0, slope @ change / xp.where(length > 0, length, 1.0), 0.0)
 
 
 def is_held_up(carry: Evaluated) -> jax.Array:
