@@ -33,7 +33,15 @@ from .problem.columns import col
 from .problem.expressions import Constraint, Expression
 from .problem.fairness import demographic_parity_gap, equal_opportunity_gap, equalized_odds_gap
 from .problem.functions import largest, mean, value
-from .problem.losses import logistic_loss, loss, positive_rate, smoothed_hinge_loss, softmax_loss, squared_loss
+from .problem.losses import (
+    decisions,
+    logistic_loss,
+    loss,
+    positive_rate,
+    smoothed_hinge_loss,
+    softmax_loss,
+    squared_loss,
+)
 from .problem.models import Model, equinox_model, linear, mlp, model, squared_norm
 from .problem.personal import Personal
 from .problem.regularizers import box, group, l1, l2
@@ -98,6 +106,7 @@ __all__ = [
     "chain",
     "col",
     "datasets",
+    "decisions",
     "demographic_parity_gap",
     "equal_opportunity_gap",
     "equalized_odds_gap",

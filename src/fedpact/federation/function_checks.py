@@ -116,7 +116,7 @@ def not_finite(
 
 def _slopes(own: Oracle, w: jax.Array) -> tuple[jax.Array, jax.Array]:
     def atoms(w: jax.Array) -> jax.Array:
-        return own.program.evaluate(w, own.rows, own.weights, own.temperatures)
+        return own.program.evaluate(w, own.rows, own.weights, own.rates)
 
     return atoms(w), jax.jacrev(atoms)(w)
 

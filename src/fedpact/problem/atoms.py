@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from fedpact.problem.columns import Mask
 from fedpact.problem.losses import Loss
 from fedpact.problem.models import squared_norm
+from fedpact.problem.rates import Rate
 from fedpact.problem.symmetric import OuterProducts
 
 Scope = Literal["party", "pooled", "server"]
@@ -83,12 +84,12 @@ class Atom(abc.ABC):
         return None
 
     @property
-    def temperature(self) -> float | None:
-        """Of the smooth rate that it averages; None for other functions."""
-        return None if self.loss is None else self.loss.temperature
+    def rate(self) -> Rate | None:
+        """The rate that it averages; None for other functions."""
+        return None if self.loss is None else self.loss.rate
 
-    def at_temperature(self, temperature: Any) -> "Atom":
-        """The same with its rate at another temperature, which may be an array; itself where it is no rate."""
+    def with_rate(self, rate: Rate) -> "Atom":
+        """The same with another rate in place of its own, whose numbers may be arrays."""
         return self
 
     @property
@@ -121,10 +122,9 @@ class Mean(Atom):
         assert weights is not None
         return weights @ call(self.function, key)
 
-    def at_temperature(self, temperature: Any) -> "Mean":
-        if self.loss is None or self.temperature is None:
-            return self
-        return dataclasses.replace(self, function=self.loss.at_temperature(temperature))
+    def with_rate(self, rate: Rate) -> "Mean":
+        assert self.loss is not None
+        return dataclasses.replace(self, function=dataclasses.replace(self.loss, formula=rate))
 
     def curvature(self, params: Any, rows: Any, weights: jax.Array) -> OuterProducts | None:
         return None if self.loss is None else self.loss.curvature(params, rows, weights)

@@ -13,6 +13,7 @@ from jax.core import Tracer
 
 from fedpact.problem.columns import numeric
 from fedpact.problem.models import Linear, Mlp, Model
+from fedpact.problem.rates import TEMPERATURE, Rate
 from fedpact.problem.symmetric import OuterProducts
 
 
@@ -89,13 +90,9 @@ class Loss:
         return OuterProducts(slopes, weights * second)
 
     @property
-    def temperature(self) -> float | None:
-        """Of a smooth rate; None for other losses."""
-        return self.formula.temperature if isinstance(self.formula, _Rate) else None
-
-    def at_temperature(self, temperature: Any) -> "Loss":
-        """The same smooth rate at another temperature."""
-        return dataclasses.replace(self, formula=_Rate(temperature))
+    def rate(self) -> Rate | None:
+        """Its formula, where it is a rate of decisions or the smooth stand-in of one; None for other losses."""
+        return self.formula if isinstance(self.formula, Rate) else None
 
     @property
     def convex(self) -> bool:
@@ -106,7 +103,7 @@ class Loss:
     @property
     def known(self) -> bool:
         """Whether formula and model are fedpact's own, which are row-wise and finite on finite rows."""
-        own = isinstance(self.formula, _Logistic | _Hinge | _Rate) or self.formula in (_softmax, _squared)
+        own = isinstance(self.formula, _Logistic | _Hinge | Rate) or self.formula in (_softmax, _squared)
         model = self.model
         return own and (type(model) is Linear or (type(model) is Mlp and model.activation is jax.nn.tanh))
 
@@ -191,11 +188,38 @@ def positive_rate(model: Model, temperature: float = 1.0) -> Loss:
 
         at_most_a_third = fp.mean(fp.positive_rate(fp.linear())) <= 1 / 3
     """
-    if isinstance(temperature, bool) or not (isinstance(temperature, numbers.Real) and 0 < temperature < math.inf):
-        raise ValueError(
-            f"positive_rate(temperature={temperature!r}): a positive number; 1 is the logistic model's own"
-        )
-    return Loss("positive_rate", model, None, _Rate(float(temperature)))
+    _check_temperature("positive_rate", temperature, "1 is the logistic model's own")
+    return Loss("positive_rate", model, None, Rate(float(temperature)))
+
+
+def decisions(
+    model: Model, threshold: float = 0.0, *, label: int | None = None, temperature: float = TEMPERATURE
+) -> Loss:
+    """The decision on each row: 1 where score > threshold, else 0; its mean is a counted rate, not a smooth stand-in.
+
+    - `model`: one score a row, or one for each class.
+    - `threshold`: in units of the score (default 0).
+    - `label`: for models with one score for each class: 1 where the score at this place is the largest, else 0 (default: the
+      model has one score a row).
+    - `temperature`: since a count has no slope, a run minimises with sigmoid((score - threshold) / temperature) in its place
+      (softmax(scores / temperature) with `label`) and corrects the bounds by what is counted (> 0, in units of the score,
+      default 0.1). Give a larger one where scores are in large units, such as dollars.
+
+    Returns a `Loss` that reads no label, to be averaged by `fp.mean`, bounded, and compared between groups. Raises ValueError
+    where an argument is not of this form.
+
+        found = fp.mean(fp.decisions(fp.linear()), where=fp.col("y") == 1) >= 0.95
+    """
+    _check_temperature("decisions", temperature, "0.1 is the default")
+    if isinstance(threshold, bool) or not isinstance(threshold, numbers.Real) or not math.isfinite(threshold):
+        raise ValueError(f"decisions(threshold={threshold!r}): a finite number, in units of the score")
+    if label is not None:
+        if isinstance(label, bool) or not isinstance(label, numbers.Integral) or label < 0:
+            raise ValueError(f"decisions(label={label!r}): the place of a class among the scores, from 0")
+        if threshold:
+            raise ValueError(f"decisions(threshold={threshold!r}, label={label!r}): the largest score has no threshold")
+        label = int(label)
+    return Loss("decisions", model, None, Rate(float(temperature), float(threshold), label, True, True))
 
 
 def loss(formula: Callable[[jax.Array, jax.Array], jax.Array], model: Model, label: str = "y") -> Loss:
@@ -233,14 +257,9 @@ class _Hinge:
         return rounded + jnp.maximum(short - self.width, 0.0)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Rate:
-    temperature: float
-
-    def __call__(self, scores: jax.Array, labels: None) -> jax.Array:
-        if scores.ndim != 1:
-            raise ValueError(f"positive_rate: the scores have shape {scores.shape}; use a model with one score a row")
-        return jax.nn.sigmoid(scores / self.temperature)
+def _check_temperature(owner: str, temperature: float, words: str) -> None:
+    if isinstance(temperature, bool) or not (isinstance(temperature, numbers.Real) and 0 < temperature < math.inf):
+        raise ValueError(f"{owner}(temperature={temperature!r}): a positive number; {words}")
 
 
 def _margins(scores: jax.Array, labels: jax.Array, positive: float) -> jax.Array:

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedpact.arrays import on_host, xp
 from fedpact.problem.personal import Own
-from fedpact.problem.program import Program
+from fedpact.problem.program import Program, RateNumbers
 from fedpact.problem.symmetric import SymmetricSum
 from fedpact.problem.units import HolderUnits
 from fedpact.records import Record
@@ -41,7 +41,7 @@ class Oracle(Record):
     index: jax.Array
     count: jax.Array  # of rows that are not padding, which comes last
     constants: Values  # of the functions: minus the bounds of constraints
-    temperatures: jax.Array  # of its different smooth rates
+    rates: RateNumbers
     program: Program = eqx.field(static=True)
     discloses: bool = eqx.field(static=True, default=False)
     personal: Own | None = None  # a party's own set and weight, where every party has a model of its own
@@ -52,13 +52,17 @@ class Oracle(Record):
         """The functions of a program on one holder's rows, or on those of several with a leading axis over holders."""
         objective, constraints, pooled = (np.asarray(side.constants, float) for side in program.sides)
         own: Any = objective[0], constraints, pooled
-        given = Values(*own), np.asarray(program.temperatures, float)
-        constants, temperatures = jax.tree.map(lambda c: np.broadcast_to(c, (*np.shape(index), *np.shape(c))), given)
-        return cls(rows, weights, index, count, constants, temperatures, program, discloses)
+        given = Values(*own), RateNumbers.of(program.rates)
+        constants, rates = jax.tree.map(lambda c: np.broadcast_to(c, (*np.shape(index), *np.shape(c))), given)
+        return cls(rows, weights, index, count, constants, rates, program, discloses)
 
     def softened(self, factor: jax.Array) -> "Oracle":
         """The same functions with the temperatures of smooth rates multiplied by a factor."""
-        return dataclasses.replace(self, temperatures=factor * self.temperatures) if self.temperatures.size else self
+        if not self.program.rates:
+            return self
+        return dataclasses.replace(
+            self, rates=dataclasses.replace(self.rates, temperatures=factor * self.rates.temperatures)
+        )
 
     def in_units(self, units: HolderUnits) -> "Oracle":
         """The same functions with w and all values in other units."""
@@ -69,11 +73,18 @@ class Oracle(Record):
         return values if self.discloses else None
 
     def __call__(self, w: jax.Array) -> Values:
+        return self._values(w, counted=False)
+
+    def counted(self, w: jax.Array) -> Values:
+        """The same with decisions counted, not smoothed."""
+        return self._values(w, counted=True)
+
+    def _values(self, w: jax.Array, counted: bool) -> Values:
         program, units = self.program, self.units
         if program.atoms and on_host(w):
-            return _compiled(Oracle.__call__, self, w)
+            return _compiled(Oracle.counted if counted else Oracle.__call__, self, w)
         inside = w if units is None else units.parameters * w
-        atoms = program.evaluate(inside, self.rows, self.weights, self.temperatures)
+        atoms = program.evaluate(inside, self.rows, self.weights, self.rates, counted)
         constants = self.constants
         values = Values(
             program.objective(atoms, constants.objective[None])[0],
@@ -107,7 +118,7 @@ class Oracle(Record):
         of_sides = (weights.objective[None], weights.constraints, weights.pooled)
         pulls = (side.back(of_side, count) for side, of_side in zip(program.sides, of_sides, strict=True))
         pull = sum(pulls, xp.zeros(count))
-        return program.curvature(w, self.rows, self.weights, self.temperatures, pull)
+        return program.curvature(w, self.rows, self.weights, self.rates, pull)
 
     def _curvature_matrix(self, w: jax.Array, weights: Values) -> jax.Array:
         return self.curvature(w, weights).matrix()

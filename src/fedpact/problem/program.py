@@ -11,9 +11,11 @@ from fedpact.arrays import xp
 from fedpact.problem.atoms import Atom, Evaluator, Scope
 from fedpact.problem.expressions import Constraint, Expression
 from fedpact.problem.fingerprint import digest
+from fedpact.problem.rates import Rate
 from fedpact.problem.shape import Shape
 from fedpact.problem.statement import Problem
 from fedpact.problem.symmetric import SymmetricSum
+from fedpact.records import Record
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,13 +40,25 @@ class Linear:
         return len(self.constants)
 
 
+class RateNumbers(Record):
+    """Of the different rates of a program, in its order."""
+
+    temperatures: Any
+    thresholds: Any
+
+    @classmethod
+    def of(cls, rates: tuple[Rate, ...]) -> "RateNumbers":
+        return cls(*(np.array([getattr(rate, name) for rate in rates], float) for name in ("temperature", "threshold")))
+
+
 @dataclasses.dataclass(frozen=True)
 class Program:
     """The compiled problem of one holder; hashable, so that equal problems share compiled code.
 
     - `digests`: of each atom's function with the constants that it reads, so that a changed constant is another program.
-    - `temperatures`: of the different smooth rates, and for each atom which of them is its own (`tempered`; None: it is no rate).
-      Like constants they are arrays of an oracle and no part of what is compiled; the rates in `atoms` have temperature 1.
+    - `rates`: the different rates, and for each atom which of them is its own (`rate_of`; None: it has none). Like constants
+      their temperatures and thresholds are arrays of an oracle and no part of what is compiled; the rates in `atoms` are smooth
+      and have temperature 1 and threshold 0.
     - `guarded`: for each atom, whether the rows outside its mask are replaced, because its function or gradient is not finite
       there.
     """
@@ -59,11 +73,17 @@ class Program:
     shape: Shape
     parties: int
     guarded: tuple[bool, ...] = ()
-    temperatures: tuple[float, ...] = dataclasses.field(compare=False, default=())
-    tempered: tuple[int | None, ...] = ()
+    rates: tuple[Rate, ...] = dataclasses.field(compare=False, default=())
+    rate_of: tuple[int | None, ...] = ()
 
-    def evaluate(self, w: jax.Array, rows: Any, weights: jax.Array, temperatures: jax.Array) -> jax.Array:
-        """The atoms' values (atoms,); `weights` (atoms over rows, rows) are already divided by the counts of rows."""
+    def evaluate(
+        self, w: jax.Array, rows: Any, weights: jax.Array, rates: RateNumbers, counted: bool = False
+    ) -> jax.Array:
+        """The atoms' values (atoms,).
+
+        - `weights`: (atoms over rows, rows), already divided by the counts of rows.
+        - `counted`: whether decisions are counted, not smoothed (default: no).
+        """
         params = self.shape.unravel(w)
         on_all = Evaluator(params, rows, w.dtype)
         values = []
@@ -71,16 +91,30 @@ class Program:
             call = on_all
             if line is not None and self.is_guarded(place):
                 call = Evaluator(params, selected_rows(rows, line), w.dtype)
-            atom, key = self._at(place, atom, temperatures)
+            atom, key = self._at(place, atom, rates, counted)
             values.append(atom.evaluate(call, line, key))
         return xp.stack(values) if values else xp.zeros(0, w.dtype)
 
-    def _at(self, place: int, atom: Atom, temperatures: jax.Array) -> tuple[Atom, Any]:
-        """An atom at its temperature, and the key of its function; None where that is the function itself."""
-        which = self.tempered[place] if self.tempered else None
-        if which is None:
+    def _at(self, place: int, atom: Atom, rates: RateNumbers, counted: bool = False) -> tuple[Atom, Any]:
+        """An atom with the numbers of its rate, and the key of its function; None where that is the function itself."""
+        which, rate = self.rate_of[place] if self.rate_of else None, atom.rate
+        if which is None or rate is None:
             return atom, None
-        return atom.at_temperature(temperatures[which]), (atom.function, which)
+        if counted and rate.is_decision:
+            return atom.with_rate(rate.counted(rates.thresholds[which])), (atom.function, which, "counted")
+        now = rate.at(rates.temperatures[which], rates.thresholds[which])
+        return atom.with_rate(now), (atom.function, which)
+
+    @property
+    def decides(self) -> bool:
+        """Whether counted rates of decisions are among its functions."""
+        return any(rate.is_decision for rate in self.rates)
+
+    def with_decisions(self) -> tuple[np.ndarray, ...]:
+        """Whether objective, constraints and pooled contributions depend on counted rates."""
+        counted = np.array([atom.rate is not None and atom.rate.is_decision for atom, _ in self.atoms], bool)
+        lines = (np.asarray(side.coefficients, float).reshape(len(side), len(self.atoms)) for side in self.sides)
+        return tuple((line[:, counted] != 0).any(1) for line in lines)
 
     @property
     def over_rows(self) -> tuple[tuple[Atom, Scope], ...]:
@@ -122,7 +156,7 @@ class Program:
             self,
             atoms=kept(self.atoms),
             digests=kept(self.digests),
-            tempered=kept(self.tempered),
+            rate_of=kept(self.rate_of),
             guarded=kept(self.guarded),
             objective=objective,
             constraints=constraints,
@@ -154,7 +188,7 @@ class Program:
         return bool(self.guarded) and self.guarded[place]
 
     def curvature(
-        self, w: jax.Array, rows: Any, weights: jax.Array, temperatures: jax.Array, pull: jax.Array
+        self, w: jax.Array, rows: Any, weights: jax.Array, rates: RateNumbers, pull: jax.Array
     ) -> SymmetricSum:
         """∇²_w of pullᵀ atoms(w): for losses of linear scores from outer products, for the others by differentiation."""
         params = self.shape.unravel(w)
@@ -165,12 +199,12 @@ class Program:
             if line is None or self.is_guarded(place):
                 rest.append(place)
                 continue
-            key = type(atom), self._at(place, atom, temperatures)[1] or atom.function
+            key = type(atom), self._at(place, atom, rates)[1] or atom.function
             alike.setdefault(key, []).append(place)
             of_rows[key] = of_rows.get(key, 0.0) + pull[place] * line
         products, matrix = [], None
         for key, places in alike.items():
-            atom, _ = self._at(places[0], self.atoms[places[0]][0], temperatures)
+            atom, _ = self._at(places[0], self.atoms[places[0]][0], rates)
             part = atom.curvature(params, rows, of_rows[key])
             if part is None:
                 rest += places
@@ -179,7 +213,7 @@ class Program:
         if rest:
             chosen = np.isin(np.arange(len(self.atoms)), rest)
             masked = xp.where(chosen, pull, 0.0)
-            matrix = jax.hessian(lambda v: masked @ self.evaluate(v, rows, weights, temperatures))(w)
+            matrix = jax.hessian(lambda v: masked @ self.evaluate(v, rows, weights, rates))(w)
         return SymmetricSum(tuple(products), matrix)
 
 
@@ -230,18 +264,18 @@ def compile_problem(problem: Problem, shape: Shape, parties: int) -> Compiled:
             return Linear(tuple(lines), tuple(e.constant if constant else 0.0 for e in expressions))
 
         at_server = "server" in scopes
-        rates = {atom.function: atom.temperature for atom, _ in order if atom.temperature is not None}
+        rates = {atom.function: atom.rate for atom, _ in order if atom.rate is not None}
         which = {function: place for place, function in enumerate(rates)}
         alike: list[tuple[Atom, Scope]] = [
-            (atom if atom.temperature is None else atom.at_temperature(1.0), scope) for atom, scope in order
+            (atom if atom.rate is None else atom.with_rate(atom.rate.at(1.0, 0.0)), scope) for atom, scope in order
         ]
         for atom, _ in alike:
             digests[atom.function] = digests.get(atom.function) or digest(atom.function)
         return Program(
             atoms=tuple(alike),
             digests=tuple(digests[atom.function] for atom, _ in alike),
-            temperatures=tuple(rates.values()),
-            tempered=tuple(which.get(atom.function) for atom, _ in order),
+            rates=tuple(rates.values()),
+            rate_of=tuple(which.get(atom.function) for atom, _ in order),
             objective=linear([problem.objective], constant=at_server, averaged=True),
             constraints=linear(constraints, constant=True, averaged=False),
             pooled=linear(sides["pooled"], constant=at_server, averaged=True),

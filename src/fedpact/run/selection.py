@@ -48,7 +48,7 @@ def automatic(setting: Setting) -> Algorithm:
 
 def of_second_order(setting: Setting) -> bool:
     """Whether Hessians are worth their work. Smooth rates need them: only `fp.InteriorPoint` sharpens temperatures."""
-    rates = any(program.temperatures for program in setting.programs)
+    rates = any(program.rates for program in setting.programs)
     return setting.size <= INTERIOR_UP_TO and (rates or hessian_work(setting) <= MOST_WORK)
 
 

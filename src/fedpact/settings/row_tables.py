@@ -186,7 +186,8 @@ class RowTables(Bound):
 
 
 def _coldest_rate(compiled: Compiled) -> np.ndarray:
-    return np.asarray(min((1.0, *compiled.party.temperatures, *compiled.server.temperatures)))
+    rates = (*compiled.party.rates, *compiled.server.rates)
+    return np.asarray(min((1.0, *(rate.temperature for rate in rates))))
 
 
 def _with_sets(stack: Oracle, own_sets: Sequence[Own] | None) -> Oracle:

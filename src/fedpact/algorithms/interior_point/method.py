@@ -115,7 +115,7 @@ class InteriorPoint(Algorithm):
         return 8, 48
 
     def bound(self, setting: Setting) -> Method[Any]:
-        rates = any(program.temperatures for program in setting.programs)
+        rates = any(program.rates for program in setting.programs)
         return in_units(InteriorPointMethod(self, rates), setting)
 
 
