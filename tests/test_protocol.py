@@ -256,8 +256,8 @@ class DescentMethod(Method[Place]):
     def hear_loss(self, own: ServerData, carry: Line, reply: Reply) -> Line:
         return Line(Place(carry.server.w, carry.server.k, reply.max), carry.info)
 
-    def is_low(self, carry: Line) -> jax.Array:
-        return third(carry) & (carry.server.worst < self.low)
+    def is_low(self, own: ServerData, carry: Line) -> jax.Array:
+        return third(own, carry) & (carry.server.worst < self.low)
 
     def ask_more(self, own: ServerData, carry: Line) -> jax.Array:
         return carry.server.worst
@@ -278,7 +278,7 @@ class DescentMethod(Method[Place]):
         return Answer(carry.w, jnp.zeros(0), jnp.zeros(0), jnp.asarray(0.0))
 
 
-def third(carry: Line) -> jax.Array:
+def third(own: ServerData, carry: Line) -> jax.Array:
     return carry.server.k % 3 == 0
 
 
@@ -312,7 +312,7 @@ def _descended(tables: list[fp.Table], rounds: int) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("traced", [True, False])
 def test_phases_count_what_passes(bound: Bound, traced: bool) -> None:
-    phase = Phase(lambda own, w: w, objective, lambda own, w, reply: reply.sum * w, only_if=lambda w: w[0] > 0)
+    phase = Phase(lambda own, w: w, objective, lambda own, w, reply: reply.sum * w, only_if=lambda own, w: w[0] > 0)
 
     def spent(network: LocalNetwork, own: ServerData, w: jax.Array) -> tuple[jax.Array, Any]:
         carry, _, traffic = play([phase], own, network, w, (None, None))

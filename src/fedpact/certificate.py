@@ -18,15 +18,26 @@ import numpy as np
 
 from fedpact.problem.atoms import Scope
 from fedpact.problem.expressions import Constraint, bound_in_words
-from fedpact.problem.program import Compiled
+from fedpact.problem.program import Compiled, rate_factors
 from fedpact.problem.statement import Problem
 from fedpact.problem.units import Units
 from fedpact.protocol.algorithm import Answer
 from fedpact.records import Record
 
+EXACT = 1e-9  # counted rates are exact, up to the rounding of sums
 FAR = 10.0  # times 1 + ‖parameters‖: where no feasible point is within this, none is to be expected at all
 SERVER = "server"
 ALL_ROWS = "all rows"
+
+
+class Counted(Record):
+    """Where decisions are counted: the same with counts in place of smooth stand-ins, and what corrects these."""
+
+    objective: jax.Array
+    party_constraints: jax.Array
+    server_constraints: jax.Array
+    pooled_constraints: jax.Array
+    party_corrections: jax.Array
 
 
 class Measured(Record):
@@ -40,6 +51,21 @@ class Measured(Record):
     server_constraints: jax.Array
     pooled_constraints: jax.Array
     infeasible_radius: Any = np.float64(0.0)
+    counted: Counted | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class SmoothStandIns:
+    """What a problem with counted rates of decisions was solved with: smooth stand-ins, with bounds moved by corrections.
+
+    - `party` (parties, scalar constraints), `server`, `pooled` (scalar constraints,): what was added to each g <= 0.
+    - `objective`: with decisions counted; `certificate.objective` has them smoothed, as they were minimised.
+    """
+
+    party: np.ndarray
+    server: np.ndarray
+    pooled: np.ndarray
+    objective: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +82,8 @@ class ConstraintReport:
     - `violations`: the distance outside the bounds, 0 inside.
     - `margins`: the distance to the nearest bound, negative where it is violated.
     - `unit`: in which a violation is compared with the tolerance (default 1: that of the expression).
+    - `stand_ins`: where `values` are counted from decisions: the values of the smooth expression that was bounded in their
+      place (default None: nothing is counted). A counted constraint is broken by any violation, however small.
     """
 
     name: str
@@ -69,10 +97,16 @@ class ConstraintReport:
     violations: tuple[float, ...]
     margins: tuple[float, ...]
     unit: float = 1.0
+    stand_ins: tuple[float, ...] | None = None
 
     def is_broken(self, holder: int, tolerance: float) -> bool:
-        """Whether the holder's violation is more than a tolerance, in this unit."""
-        return self.violations[holder] > tolerance * self.unit
+        """Whether the holder's violation is more than a tolerance, in this unit; if it is counted, whether there is any."""
+        return self.violations[holder] > (EXACT if self.is_counted else tolerance * self.unit)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether its values are counted from decisions."""
+        return self.stand_ins is not None
 
     @property
     def bound(self) -> str:
@@ -109,6 +143,8 @@ class Certificate:
     - `units`: that stationarity, feasibility and complementarity are in, an `fp.protocol.Units` (default None: those of the
       problem's own numbers): a component of the gradient counts per unit of the objective and of its parameter, a violation
       per unit of its constraint. Everything else is in the problem's own units.
+    - `stand_ins`: where rates of decisions are counted, an `fp.SmoothStandIns` (default None). Stationarity and complementarity
+      are then those of the smooth problem with corrected bounds; feasibility is that of the counted constraints, too.
 
     All three are 0 at an exact optimum.
     """
@@ -124,10 +160,18 @@ class Certificate:
     infeasible_radius: float = 0.0
     personal: PersonalReport | None = None
     units: Units | None = None
+    stand_ins: SmoothStandIns | None = None
 
     def holds(self, tolerance: float) -> bool:
-        """Whether stationarity, feasibility and complementarity are all at most `tolerance` (> 0)."""
-        return all(x <= tolerance for x in (self.stationarity, self.feasibility, self.complementarity))
+        """Whether stationarity, feasibility and complementarity are all at most `tolerance` (> 0), and every constraint on
+        counted rates is met exactly."""
+        small = all(x <= tolerance for x in (self.stationarity, self.feasibility, self.complementarity))
+        return small and not self.broken_counts
+
+    @property
+    def broken_counts(self) -> tuple[ConstraintReport, ...]:
+        """The constraints on counted rates that are broken, by however little."""
+        return tuple(r for r in self.constraints if r.is_counted and max(r.violations) > EXACT)
 
     def proves_infeasible(self, problem: Problem, parameters: np.ndarray) -> bool:
         """Whether the multipliers prove that no parameters within ten times 1 + ‖parameters‖ meet all constraints.
@@ -169,6 +213,11 @@ def certificate_of(names: tuple[str, ...], compiled: Compiled, measured: Measure
         "server": ((SERVER,), server_c[None], server_mu[None], compiled.server.equality),
         "pooled": ((ALL_ROWS,), pooled_c[None], pooled_mu[None], compiled.party.pooled_equality),
     }
+    rates: dict[Scope, np.ndarray] = {
+        "party": rate_factors(compiled.party)[1] > 0,
+        "server": rate_factors(compiled.server)[1] > 0,
+        "pooled": (rate_factors(compiled.party)[2] > 0) | (rate_factors(compiled.server)[2] > 0),
+    }
     feasibility, complementarity, proof = float(measured.outside), 0.0, True
     for scope, (_, c, mu, equality) in sides.items():
         equal, c = np.asarray(equality, bool), c / of_scope[scope]
@@ -178,13 +227,48 @@ def certificate_of(names: tuple[str, ...], compiled: Compiled, measured: Measure
         proof = proof and bool(np.all(equal | (mu >= 0)))
         feasibility = float(np.maximum(feasibility, broken.max(initial=0.0)))  # NaN stays NaN
         complementarity = float(np.maximum(complementarity, active.max(initial=0.0)))
-    reports = tuple(_report(*row, *sides[row[1]][:3], units=of_scope[row[1]]) for row in compiled.rows)
+    values: dict[Scope, Any] = {scope: side[1] for scope, side in sides.items()}
+    smooth: dict[Scope, Any] = {}
+    stand_ins = None
+    if measured.counted is not None:
+        stand_ins, counts, smooth = _counted(measured, answer)
+        for scope in values:
+            values[scope] = np.where(rates[scope], counts[scope], values[scope])
+            broken = np.where(rates[scope], np.maximum(counts[scope], 0.0), 0.0) / of_scope[scope]
+            feasibility = float(np.maximum(feasibility, broken.max(initial=0.0)))
+    reports = []
+    for constraint, scope, rows in compiled.rows:
+        holders, _, mu, _ = sides[scope]
+        report = _report(constraint, scope, rows, holders, values[scope], mu, of_scope[scope])
+        if measured.counted is not None and rates[scope][list(rows)].any():
+            report = dataclasses.replace(report, stand_ins=_values_of(constraint, smooth[scope][:, list(rows)]))
+        reports.append(report)
     stationarity, objective = float(measured.stationarity), float(measured.objective)
     multipliers = party_mu, server_mu, pooled_mu
     radius = float(measured.infeasible_radius) if proof else 0.0  # multipliers below zero prove nothing
     return Certificate(
-        stationarity, feasibility, complementarity, objective, reports, *multipliers, radius, units=units
-    )
+        stationarity, feasibility, complementarity, objective, tuple(reports), *multipliers, radius, units=units,
+        stand_ins=stand_ins,
+    )  # fmt: skip
+
+
+def _counted(measured: Measured, answer: Answer) -> tuple[SmoothStandIns, dict[Scope, Any], dict[Scope, Any]]:
+    """The corrections, and by scope the counted constraints and their stand-ins without corrections."""
+    counted, corrections = measured.counted, answer.corrections
+    assert counted is not None
+    assert corrections is not None
+    party, server, pooled = (np.asarray(x) for x in (counted.party_corrections, corrections.server, corrections.pooled))
+    counts: dict[Scope, Any] = {
+        "party": counted.party_constraints,
+        "server": counted.server_constraints[None],
+        "pooled": counted.pooled_constraints[None],
+    }
+    smooth: dict[Scope, Any] = {
+        "party": measured.party_constraints - party,
+        "server": (measured.server_constraints - server)[None],
+        "pooled": (measured.pooled_constraints - pooled)[None],
+    }
+    return SmoothStandIns(party, server, pooled, float(counted.objective)), counts, smooth
 
 
 def _report(
@@ -198,11 +282,7 @@ def _report(
 ) -> ConstraintReport:
     """The report of a constraint from its scalar inequalities g <= 0."""
     sides, weights = c[:, list(rows)], mu[:, list(rows)]
-    if math.isinf(constraint.upper):
-        values = constraint.lower - sides.max(axis=1)
-    else:
-        below = 0 if math.isinf(constraint.lower) or constraint.kind == "==" else 1
-        values = constraint.upper + sides[:, : len(rows) - below].max(axis=1)
+    values = _values_of(constraint, sides)
     broken = np.abs(sides[:, 0]) if constraint.kind == "==" else np.maximum(sides, 0.0).max(axis=1)
     margins = -broken if constraint.kind == "==" else -sides.max(axis=1)
     numbers = (tuple(float(x) for x in column) for column in (values, weights.sum(axis=1), broken, margins))
@@ -210,6 +290,16 @@ def _report(
     return ConstraintReport(
         constraint.name, constraint.lower, constraint.upper, scope, rows, holders, *numbers, unit=unit
     )
+
+
+def _values_of(constraint: Constraint, sides: np.ndarray) -> tuple[float, ...]:
+    """The values of a constraint's expression at each holder, from those of its scalar inequalities."""
+    if math.isinf(constraint.upper):
+        values = constraint.lower - sides.max(axis=1)
+    else:
+        below = 0 if math.isinf(constraint.lower) or constraint.kind == "==" else 1
+        values = constraint.upper + sides[:, : sides.shape[1] - below].max(axis=1)
+    return tuple(float(x) for x in values)
 
 
 def conflicting(certificate: Certificate) -> list[tuple[ConstraintReport, float]]:

@@ -320,6 +320,11 @@ class Constraint:
     def inequalities(self) -> tuple[Expression, ...]:
         """Smooth expressions g with g <= 0, which together are this constraint; a single g with g == 0 for an equality."""
         if self.kind == "==":
+            if any(atom.rate is not None and atom.rate.is_decision for atom, _ in self.expression.atoms()):
+                raise ValueError(
+                    f"constraint {self.name!r}: a counted rate jumps from row to row and meets no equality; give it room: "
+                    "expression.between(lower, upper)"
+                )
             return self._one_sided(self.expression - self.upper, exact=True)
         above = self._one_sided(self.expression - self.upper) if not math.isinf(self.upper) else ()
         below = self._one_sided(self.lower - self.expression) if not math.isinf(self.lower) else ()

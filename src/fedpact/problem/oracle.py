@@ -64,6 +64,12 @@ class Oracle(Record):
             self, rates=dataclasses.replace(self.rates, temperatures=factor * self.rates.temperatures)
         )
 
+    def limited(self, constraints: Any = 0.0, pooled: Any = 0.0) -> "Oracle":
+        """The same functions with these numbers added to constraints and pooled contributions."""
+        now = self.constants
+        moved = Values(now.objective, now.constraints + constraints, now.pooled + pooled)
+        return dataclasses.replace(self, constants=moved)
+
     def in_units(self, units: HolderUnits) -> "Oracle":
         """The same functions with w and all values in other units."""
         return dataclasses.replace(self, units=units)

@@ -110,12 +110,6 @@ class Program:
         """Whether counted rates of decisions are among its functions."""
         return any(rate.is_decision for rate in self.rates)
 
-    def with_decisions(self) -> tuple[np.ndarray, ...]:
-        """Whether objective, constraints and pooled contributions depend on counted rates."""
-        counted = np.array([atom.rate is not None and atom.rate.is_decision for atom, _ in self.atoms], bool)
-        lines = (np.asarray(side.coefficients, float).reshape(len(side), len(self.atoms)) for side in self.sides)
-        return tuple((line[:, counted] != 0).any(1) for line in lines)
-
     @property
     def over_rows(self) -> tuple[tuple[Atom, Scope], ...]:
         """The atoms over rows, in the order of the first axis of the weights."""
@@ -215,6 +209,13 @@ class Program:
             masked = xp.where(chosen, pull, 0.0)
             matrix = jax.hessian(lambda v: masked @ self.evaluate(v, rows, weights, rates))(w)
         return SymmetricSum(tuple(products), matrix)
+
+
+def rate_factors(program: Program) -> tuple[np.ndarray, ...]:
+    """For objective, constraints and pooled contributions: the largest factor of a counted rate, 0 where there is none."""
+    counted = [atom.rate is not None and atom.rate.is_decision for atom, _ in program.atoms]
+    lines = (np.asarray(side.coefficients, float).reshape(len(side), len(counted)) for side in program.sides)
+    return tuple(np.abs(line[:, counted]).max(1, initial=0.0) for line in lines)
 
 
 def selected_rows(rows: Any, weights: jax.Array) -> Any:

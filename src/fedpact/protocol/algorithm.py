@@ -70,6 +70,16 @@ class FirstParameters(Record):
     parameters: jax.Array
 
 
+class Corrections(Record):
+    """What is added to constraints with counted rates, so that their smooth stand-ins pass through what was counted.
+
+    - `server`, `pooled`: of the server's own and of the pooled scalar constraints.
+    """
+
+    server: jax.Array
+    pooled: jax.Array
+
+
 class Answer(Record):
     """What a method hands out, as the server knows it.
 
@@ -78,6 +88,7 @@ class Answer(Record):
     - `infeasible_radius`: no feasible point lies this near, if constraints are convex (0 where nothing is known).
     - `descent`: the direction (d,) in which the objective falls without end, zero where it does not (default None: not known).
     - `units`: that the certificate is measured in (default None: the problem's own).
+    - `corrections`: of the server's own and the pooled constraints (default None: no counted rates are among them).
     """
 
     parameters: jax.Array
@@ -86,6 +97,7 @@ class Answer(Record):
     infeasible_radius: jax.Array
     units: Units | None = dataclasses.field(default=None, kw_only=True)
     descent: jax.Array | None = dataclasses.field(default=None, kw_only=True)
+    corrections: Corrections | None = dataclasses.field(default=None, kw_only=True)
 
     @classmethod
     def without_multipliers(cls, w: jax.Array, *more: Any) -> Self:
@@ -187,6 +199,11 @@ class Method(eqx.Module, Generic[Server]):
         changes: Any = {"goal": goal, "status": Status.running.as_array()}
         return dataclasses.replace(server, **changes)  # pyright: ignore[reportArgumentType, reportCallIssue]
 
+    def renewed(self, own: ServerData, server: Server) -> Server:
+        """Go on from where it is after bounds or rates have changed a little, towards the same goal. Only methods whose
+        algorithm `counts_rates` need it."""
+        raise TypeError(f"{type(self).__name__} cannot go on with other bounds")
+
     # at a party
 
     def join(self, own: Any, state: None, message: Any) -> tuple[Any, Reply]:
@@ -201,6 +218,10 @@ class Method(eqx.Module, Generic[Server]):
         """The party's own parameters at the answer, where it has some: its block over columns, or its own model (default: the
         model that all parties share)."""
         return answer.parameters
+
+    def correction(self, state: Any) -> jax.Array | None:
+        """What was added to the party's own constraints (default: nothing, no counted rates are among them)."""
+        return None
 
     def deployed(self, enough: Callable[[], bool]) -> Self:
         """The same method at a party on a machine of its own; `enough()` says that the other parties have replied."""
@@ -242,6 +263,7 @@ class Algorithm(eqx.Module):
     - `sends_residuals`: whether parties without labels get residuals of single rows, from which labels can be inferred and
       which `fp.EncryptedResiduals` protects (default: no). The options then have a field `privacy`, and a party's state has
       its own gradient in a field `gradient`, which `fp.audit` reads.
+    - `counts_rates`: whether it keeps constraints on counted rates of decisions, `fp.decisions` (default: no).
     - `from_several_starts`: whether it may begin from several starts at once, `fp.solve(..., starts=5)` (default: no).
     """
 
@@ -249,6 +271,7 @@ class Algorithm(eqx.Module):
     keeps: ClassVar[frozenset[Scope]] = frozenset()
     personal_models: ClassVar[bool] = False
     sends_residuals: ClassVar[bool] = False
+    counts_rates: ClassVar[bool] = False
     from_several_starts: ClassVar[bool] = False
 
     def bind(self, setting: Setting) -> Method[Any]:
@@ -289,6 +312,10 @@ HOLDERS: dict[Split, str] = {
     "personal": "a model for every party: fp.minimize(..., personal=fp.Personal(sets, pull))",
 }
 
+COUNTING: dict[Split, str] = {
+    "rows": "fp.InteriorPoint() or fp.ProxAL()",
+    "columns": "fp.FairVFL()",
+}
 CONSTRAINED: dict[Split, str] = {
     "rows": "solve with fp.InteriorPoint() or fp.ProxAL()",
     "columns": "solve with fp.FairVFL(), or fp.SSCA(batch=100)",
@@ -302,6 +329,12 @@ def _check_declared(algorithm: Algorithm, setting: Setting) -> None:
     if setting.split not in algorithm.supports:
         taken = " or ".join(HOLDERS[split] for split in HOLDERS if split in algorithm.supports)
         raise ValueError(f"{name} is for {taken}; {INSTEAD[setting.split]}")
+    if any(program.decides for program in setting.programs) and not algorithm.counts_rates:
+        counting = COUNTING.get(setting.split)
+        raise ValueError(
+            f"{name} cannot count decisions, and the problem has rates of fp.decisions; "
+            + (f"solve with {counting}" if counting else "state the smooth rate fp.positive_rate(model) in their place")
+        )
     for constraint, scope in setting.constraints:
         if scope not in algorithm.keeps:
             kept = " and ".join(SCOPES[kept] for kept in SCOPES if kept in algorithm.keeps)

@@ -64,7 +64,7 @@ class Phase:
     - `among`: only parties of this role are asked, and the message reaches nobody else (default: all parties).
     - `optional`: a party may miss it; it then keeps its state and has no part in sums and maxima (default: no).
     - `patient`: parties may work on until those asked at the same time have replied (default: no).
-    - `only_if`: carry -> whether the exchange takes place; `carry` stays as it is where not (default: it always does).
+    - `only_if`: (own, carry) -> whether the exchange takes place; `carry` stays as it is where not (default: it always does).
     """
 
     ask: Callable[[ServerData, Any], Any]
@@ -73,7 +73,7 @@ class Phase:
     among: Role | None = None
     optional: bool = False
     patient: bool = False
-    only_if: Callable[[Any], jax.Array] | None = None
+    only_if: Callable[[ServerData, Any], jax.Array] | None = None
 
 
 def send_carry(own: ServerData, carry: Any) -> Any:
@@ -154,7 +154,7 @@ def play(
         if only_if is None:
             carry, states, cost = exchanged(carry, states)
         else:
-            carry, states, cost = _branch(only_if(carry), exchanged, carry, states)
+            carry, states, cost = _branch(only_if(own, carry), exchanged, carry, states)
             cost = cost if optional_traffic else Traffic()
         traffic = traffic + cost
     return carry, states, traffic

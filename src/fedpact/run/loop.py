@@ -263,6 +263,7 @@ class Run:
                     "server_multipliers": certificate.server_multipliers,
                     "pooled_multipliers": certificate.pooled_multipliers,
                     **({} if certificate.units is None else {"start": first}),
+                    **_corrections(certificate),
                     **answer.blocks,
                 },
                 {
@@ -281,6 +282,13 @@ class Run:
                 },
             )
         return result
+
+
+def _corrections(certificate: Certificate) -> dict[str, np.ndarray]:
+    moved = certificate.stand_ins
+    if moved is None:
+        return {}
+    return {"party_corrections": moved.party, "server_corrections": moved.server, "pooled_corrections": moved.pooled}
 
 
 def checked_limits(tolerance: Any, max_rounds: Any) -> tuple[float, int]:

@@ -14,7 +14,7 @@ from fedpact.federation.rows import Parties, split_rows
 from fedpact.precision import in_double
 from fedpact.problem.statement import Problem
 from fedpact.problem.units import Units
-from fedpact.protocol.algorithm import Answer, Begin, Goal
+from fedpact.protocol.algorithm import Answer, Begin, Corrections, Goal
 from fedpact.protocol.options import check
 from fedpact.run import drivers
 from fedpact.run.checkpoint import Folder
@@ -137,13 +137,19 @@ def verify(
         "pooled_multipliers": (len(bound.compiled.party.pooled),),
         **({"start": (bound.shape.size,)} if "start" in arrays else {}),
     }
+    counts = any(program.decides for program in bound.setting.programs)
+    if counts:
+        scopes = ("party", "server", "pooled")
+        expected |= {f"{scope}_corrections": expected[f"{scope}_multipliers"] for scope in scopes}
     for name, shape in expected.items():
         if name not in arrays or arrays[name].shape != shape:
             raise ValueError(f"{folder}: {name} has the shape {getattr(arrays.get(name), 'shape', None)}, not {shape}")
     stated: list[Any] = [*(arrays[name] for name in ("w", "server_multipliers", "pooled_multipliers")), np.zeros(())]
     network, kept = LocalNetwork.of(bound), bound.kept_in(arrays)
     units = None if "start" not in arrays else _units(bound, network, arrays["start"])
-    answer = Answer(*stated, units=units)
+    moved: list[Any] = [arrays[f"{scope}_corrections"] for scope in ("server", "pooled") if counts]
+    corrections = Corrections(*moved) if moved else None
+    answer = Answer(*stated, units=units, corrections=corrections)
     measured = drivers.measure(bound, network, answer, kept)
     certificate = bound.certify(measured, answer)
     claimed = {name: float(words[name]) for name in ("stationarity", "feasibility", "complementarity", "objective")}

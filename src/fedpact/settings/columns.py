@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedpact.certificate import Certificate, Measured, certificate_of
+from fedpact.certificate import Certificate, Counted, Measured, certificate_of
 from fedpact.federation.blocks import Block, blocks_of, over_all_rows, top_parameters
 from fedpact.federation.columns import INPUTS, ColumnParties
 from fedpact.federation.description import Description
@@ -54,6 +54,7 @@ class Evaluated(Record):
     """At the label holder, between the two exchanges."""
 
     values: Values
+    counted: Values | None  # with decisions counted; None where none are
     top_gradient: jax.Array
     message: EmbeddingGradient
 
@@ -65,15 +66,19 @@ def embed_all_rows(own: Block, block: jax.Array, message: None) -> tuple[jax.Arr
 def evaluate_with_labels(own: ServerData, answer: Answer, reply: Reply) -> Evaluated:
     objective_norm, _, pooled_norms = own.functions.program.norm_shares()
 
-    def functions(w: jax.Array, embedded: jax.Array) -> Values:
-        rows = {**own.functions.rows, EMBEDDED: embedded}
-        return dataclasses.replace(own.functions, rows=rows)(w)
+    def of_rows(embedded: jax.Array) -> Oracle:
+        return dataclasses.replace(own.functions, rows={**own.functions.rows, EMBEDDED: embedded})
 
+    def functions(w: jax.Array, embedded: jax.Array) -> Values:
+        oracle, corrections = of_rows(embedded), answer.corrections
+        return (oracle if corrections is None else oracle.limited(pooled=corrections.pooled))(w)
+
+    counted = None if answer.corrections is None else of_rows(combined(reply)).counted(answer.parameters)
     values, pull = jax.vjp(functions, answer.parameters, combined(reply))
     none = jnp.zeros_like(values.constraints)
     gradient, slope = pull(Values(jnp.ones_like(values.objective), none, answer.pooled_multipliers))
     ridge = objective_norm[0] + jnp.asarray(pooled_norms) @ answer.pooled_multipliers
-    return Evaluated(values, gradient, EmbeddingGradient(slope, ridge))
+    return Evaluated(values, counted, gradient, EmbeddingGradient(slope, ridge))
 
 
 def send_gradient(own: ServerData, at: Evaluated) -> EmbeddingGradient:
@@ -90,14 +95,19 @@ def block_residual(own: Block, block: jax.Array, message: EmbeddingGradient) -> 
 def measure_with_norms(own: ServerData, at: Evaluated, reply: Reply) -> Measured:
     objective_norm, _, pooled_norms = own.functions.program.norm_shares()
     norm, residual, nothing = reply.sum.squared_norm, reply.max.largest_gradient_entry, jnp.zeros(0)
+    counted, none = at.counted, jnp.zeros((own.parties, 0))
+    if counted is not None:
+        objective = counted.objective + objective_norm[0] * norm
+        counted = Counted(objective, none, nothing, counted.pooled + jnp.asarray(pooled_norms) * norm, none)
     return Measured(
         stationarity=jnp.maximum(residual, jnp.max(jnp.abs(at.top_gradient), initial=0.0)),
         outside=jnp.asarray(0.0),
         objective=at.values.objective + objective_norm[0] * norm,
-        party_constraints=jnp.zeros((own.parties, 0)),
-        party_multipliers=jnp.zeros((own.parties, 0)),
+        party_constraints=none,
+        party_multipliers=none,
         server_constraints=nothing,
         pooled_constraints=at.values.pooled + jnp.asarray(pooled_norms) * norm,
+        counted=counted,
     )
 
 
@@ -139,11 +149,17 @@ class ColumnsBound(Bound):
 
     def certify(self, measured: Measured, answer: Answer) -> Certificate:
         constants = self.compiled.server  # of the objective and the constraints; no party adds them
-        measured = dataclasses.replace(
-            measured,
-            objective=measured.objective + constants.objective.constants[0],
-            pooled_constraints=measured.pooled_constraints + jnp.asarray(constants.pooled.constants),
-        )
+
+        def complete(part: Any) -> Any:
+            return dataclasses.replace(
+                part,
+                objective=part.objective + constants.objective.constants[0],
+                pooled_constraints=part.pooled_constraints + jnp.asarray(constants.pooled.constants),
+            )
+
+        measured = complete(measured)
+        if measured.counted is not None:
+            measured = dataclasses.replace(measured, counted=complete(measured.counted))
         return certificate_of(self.names, self.compiled, measured, answer)
 
     def hand_out(

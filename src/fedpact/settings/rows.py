@@ -1,5 +1,6 @@
 """Rows split over parties, one model for all: an answer is parameters and multipliers, and one exchange measures it."""
 
+import itertools
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
@@ -7,7 +8,7 @@ import jax
 import numpy as np
 
 from fedpact.arrays import xp
-from fedpact.certificate import Certificate, Measured, certificate_of
+from fedpact.certificate import Certificate, Counted, Measured, certificate_of
 from fedpact.problem.infeasibility import empty_radius
 from fedpact.problem.oracle import Oracle, Values, weighted_gradients
 from fedpact.protocol.algorithm import Answer, Method
@@ -33,6 +34,22 @@ class OwnConstraints(Record):
 
     constraints: jax.Array
     multipliers: jax.Array
+    counted: jax.Array | None  # with decisions counted, and what corrects the stand-ins; None where none are
+    correction: jax.Array | None
+
+
+class Kept(Record):
+    """What a party keeps of an answer."""
+
+    multipliers: jax.Array
+    correction: jax.Array | None  # of its own constraints; None where no decisions are counted
+
+
+class CountedSums(Record):
+    """A party's share of the objective and the pooled constraints, with decisions counted."""
+
+    objective: jax.Array
+    pooled_constraints: jax.Array
 
 
 def lagrangian(own: Oracle, answer: Answer, multipliers: jax.Array) -> tuple[Values, LagrangianSums]:
@@ -49,14 +66,33 @@ def lagrangian(own: Oracle, answer: Answer, multipliers: jax.Array) -> tuple[Val
     return values, LagrangianSums(values.objective, slope + pull, pull, violation, values.pooled)
 
 
-def measure_at_party(own: Oracle, multipliers: jax.Array, answer: Answer) -> tuple[jax.Array, Reply]:
-    values, sums = lagrangian(own, answer, multipliers)
-    return multipliers, Reply(sum=sums, per_party=OwnConstraints(values.constraints, multipliers))
+def measure_at_party(own: Oracle, kept: Kept, answer: Answer) -> tuple[Kept, Reply]:
+    multipliers, correction = kept.multipliers, kept.correction
+    if correction is None:
+        values, sums = lagrangian(own, answer, multipliers)
+        return kept, Reply(sum=(sums, None), per_party=OwnConstraints(values.constraints, multipliers, None, None))
+    values, sums = lagrangian(own.limited(constraints=correction), answer, multipliers)
+    counted = own.counted(answer.parameters)
+    told = OwnConstraints(values.constraints, multipliers, counted.constraints, correction)
+    return kept, Reply(sum=(sums, CountedSums(counted.objective, counted.pooled)), per_party=told)
 
 
 def measure_at_server(own: ServerData, answer: Answer, reply: Reply) -> Measured:
-    values, mine = lagrangian(own.functions, answer, answer.server_multipliers)
-    total: LagrangianSums = jax.tree.map(xp.add, reply.sum, mine)
+    functions, corrections, per_party = own.functions, answer.corrections, reply.per_party
+    sums, counted_sums = reply.sum
+    counted = None
+    if corrections is not None:
+        mine_counted = functions.counted(answer.parameters)
+        counted = Counted(
+            objective=counted_sums.objective + mine_counted.objective + own.regularizer.value(answer.parameters),
+            party_constraints=per_party.counted,
+            server_constraints=mine_counted.constraints,
+            pooled_constraints=counted_sums.pooled_constraints + mine_counted.pooled,
+            party_corrections=per_party.correction,
+        )
+        functions = functions.limited(corrections.server, corrections.pooled)
+    values, mine = lagrangian(functions, answer, answer.server_multipliers)
+    total: LagrangianSums = jax.tree.map(xp.add, sums, mine)
     h, w = own.regularizer, answer.parameters
     gradient, pull = total.lagrangian_gradient + 2 * h.ridge * w, total.constraint_gradient
     objective = total.objective + h.value(w)
@@ -73,6 +109,7 @@ def measure_at_server(own: ServerData, answer: Answer, reply: Reply) -> Measured
         server_constraints=values.constraints,
         pooled_constraints=total.pooled_constraints,
         infeasible_radius=empty_radius(total.weighted_violation, pull, w, h),
+        counted=counted,
     )
 
 
@@ -84,8 +121,8 @@ class RowsBound(RowTables):
     measurement: ClassVar[Phases] = (Phase(send_carry, measure_at_party, measure_at_server),)
 
     @staticmethod
-    def keep(method: Method, own: Oracle, state: Any, answer: Any) -> jax.Array:
-        return method.multipliers(own, state, answer)
+    def keep(method: Method, own: Oracle, state: Any, answer: Any) -> Kept:
+        return Kept(method.multipliers(own, state, answer), method.correction(state))
 
     def certify(self, measured: Measured, answer: Answer) -> Certificate:
         return certificate_of(self.names, self.compiled, measured, answer)
@@ -98,4 +135,5 @@ class RowsBound(RowTables):
         return {}
 
     def kept_in(self, arrays: Mapping[str, np.ndarray]) -> Any:
-        return self.by_bucket(list(arrays["party_multipliers"]))
+        corrections = arrays.get("party_corrections", itertools.repeat(None))
+        return self.by_bucket([Kept(*both) for both in zip(arrays["party_multipliers"], corrections, strict=False)])

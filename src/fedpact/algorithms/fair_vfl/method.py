@@ -46,6 +46,7 @@ from fedpact.algorithms.fair_vfl.parties import (
     combined_proposal,
 )
 from fedpact.algorithms.parts.batches import folded_key
+from fedpact.algorithms.parts.counted_rates import with_counted_rates
 from fedpact.algorithms.parts.multipliers import violation
 from fedpact.arrays import choose
 from fedpact.federation.blocks import Block
@@ -142,6 +143,7 @@ class FairVFL(Algorithm):
 
     supports: ClassVar[frozenset[Split]] = frozenset({"columns"})
     keeps: ClassVar[frozenset[Scope]] = frozenset({"pooled"})
+    counts_rates: ClassVar[bool] = True
     sends_residuals: ClassVar[bool] = True
 
     @classmethod
@@ -167,8 +169,8 @@ class FairVFL(Algorithm):
         if self.step is None and self.rho == 0:
             raise ValueError("FairVFL(rho=0): without the augmented term give a step=, such as 0.01; or rho=1.0")
 
-    def bound(self, setting: Setting) -> "FairVFLMethod":
-        return FairVFLMethod.of(self, setting)
+    def bound(self, setting: Setting) -> Method[Any]:
+        return with_counted_rates(FairVFLMethod.of(self, setting), setting)
 
 
 class FairVFLMethod(Method[ServerState]):
@@ -354,6 +356,11 @@ class FairVFLMethod(Method[ServerState]):
         """Of a role that no party has."""
         products = jnp.zeros((2 + self.party.rule.memory,) * 2)
         return Proposal(jnp.zeros_like(server.iterate.point.embedding), products, jnp.asarray(0.0))
+
+    def renewed(self, own: ServerData, server: ServerState) -> ServerState:
+        now = self._evaluated(own, server.iterate, server.dual)
+        endless, running = jnp.asarray(jnp.inf), Status.running.as_array()
+        return dataclasses.replace(server, evaluation=now, settled_violation=endless, status=running)
 
     # the answer
 

@@ -54,6 +54,7 @@ from fedpact.algorithms.interior_point.steps import (
     whole_step,
 )
 from fedpact.algorithms.interior_point.trial import held, trial_of
+from fedpact.algorithms.parts.counted_rates import with_counted_rates
 from fedpact.algorithms.parts.in_units import in_units
 from fedpact.arrays import choose, cond, linalg, xp
 from fedpact.federation.setting import Setting
@@ -104,6 +105,7 @@ class InteriorPoint(Algorithm):
     centering: float = 0.1
 
     keeps: ClassVar[frozenset[Scope]] = frozenset({"party", "pooled", "server"})
+    counts_rates: ClassVar[bool] = True
     from_several_starts: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
@@ -116,7 +118,7 @@ class InteriorPoint(Algorithm):
 
     def bound(self, setting: Setting) -> Method[Any]:
         rates = any(program.rates for program in setting.programs)
-        return in_units(InteriorPointMethod(self, rates), setting)
+        return with_counted_rates(in_units(InteriorPointMethod(self, rates), setting), setting, sharpens=True)
 
 
 class InteriorPointMethod(OnePhase[ServerState]):
@@ -348,6 +350,31 @@ class InteriorPointMethod(OnePhase[ServerState]):
             goal=goal,
             status=status,
         ), info
+
+    def renewed(self, own: ServerData, server: ServerState) -> ServerState:
+        """With slacks and multipliers as they are: the next round evaluates where it begins."""
+        assert server.sharpening is not None  # what changes are bounds on rates
+        no, endless = xp.asarray(False), xp.asarray(xp.inf)
+        forgotten = dataclasses.replace(server.best, objective=endless, violation=endless)
+        sharpening = dataclasses.replace(
+            server.sharpening,
+            again=xp.asarray(True),
+            anchored=no,
+            returning=no,
+            rounds=xp.zeros((), int),
+            stated=forgotten,
+        )
+        return dataclasses.replace(
+            server,
+            step=standstill(server.w),
+            best=forgotten,
+            best_is_trial=no,
+            idle=xp.zeros((), int),
+            least_violation=endless,
+            sharpening=sharpening,
+            credit=xp.asarray(CREDIT),
+            status=Status.running.as_array(),
+        )
 
     def answer(self, own: ServerData, carry: ServerState) -> Answer:
         best = carry.best

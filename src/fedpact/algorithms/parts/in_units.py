@@ -221,10 +221,10 @@ class HearInUnits:
 
 @dataclasses.dataclass(frozen=True)
 class OnlyIf:
-    wrapped: Callable[[Any], jax.Array]
+    wrapped: Callable[[ServerData, Any], jax.Array]
 
-    def __call__(self, carry: InUnitsState) -> jax.Array:
-        return self.wrapped(carry.inner)
+    def __call__(self, own: ServerData, carry: InUnitsState) -> jax.Array:
+        return self.wrapped(server_in_units(own, carry.units), carry.inner)
 
 
 def phases_in_units(
@@ -295,6 +295,9 @@ class InUnits(Method[InUnitsState]):
 
     def aim(self, server: InUnitsState, goal: Goal) -> InUnitsState:
         return InUnitsState(server.units, self.method.aim(server.inner, goal))
+
+    def renewed(self, own: ServerData, server: InUnitsState) -> InUnitsState:
+        return InUnitsState(server.units, self.method.renewed(server_in_units(own, server.units), server.inner))
 
     def multipliers(self, own: Oracle, state: InUnitsState, answer: Answer) -> jax.Array:
         units: HolderUnits = state.units

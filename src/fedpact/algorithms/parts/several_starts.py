@@ -31,7 +31,7 @@ SAME = 1e-9  # objectives that differ by less, relatively, are of the same optim
 
 Ask = Callable[[ServerData, Any], Any]
 Hear = Callable[[ServerData, Any, Reply], Any]
-OnlyIf = Callable[[Any], jax.Array]
+OnlyIf = Callable[[ServerData, Any], jax.Array]
 
 # messages
 
@@ -81,9 +81,9 @@ class Starts(Record):
     def running(self) -> jax.Array:
         return self.status == int(Status.running)
 
-    def taking_part(self, only_if: OnlyIf | None) -> jax.Array:
+    def taking_part(self, own: ServerData, only_if: OnlyIf | None) -> jax.Array:
         """The starts that still run and want the phase."""
-        return self.running if only_if is None else self.running & jax.vmap(only_if)(self.inner)
+        return self.running if only_if is None else self.running & jax.vmap(partial(only_if, own))(self.inner)
 
     @property
     def best(self) -> jax.Array:
@@ -248,7 +248,7 @@ class AskRunning(AskEach):
     only_if: OnlyIf | None
 
     def __call__(self, own: ServerData, carry: Starts) -> ForStarts:
-        taking_part = carry.taking_part(self.only_if)
+        taking_part = carry.taking_part(own, self.only_if)
         return ForStarts(taking_part, blank_unless(taking_part, super().__call__(own, carry)))
 
 
@@ -269,7 +269,7 @@ class HearRunning(HearEach):
     def __call__(self, own: ServerData, carry: Starts, reply: Reply) -> Starts:
         inner = self.heard(own, carry, reply)
         if self.only_if is not None:
-            inner = where(carry.taking_part(self.only_if), inner, carry.inner)
+            inner = where(carry.taking_part(own, self.only_if), inner, carry.inner)
         begun = carry.inner if carry.begun is None else carry.begun  # a round's first phase has no `only_if`
         return dataclasses.replace(carry, inner=inner, begun=begun)
 
@@ -280,8 +280,8 @@ class AnyStart:
 
     wrapped: OnlyIf
 
-    def __call__(self, carry: Starts) -> jax.Array:
-        return jnp.any(carry.taking_part(self.wrapped))
+    def __call__(self, own: ServerData, carry: Starts) -> jax.Array:
+        return jnp.any(carry.taking_part(own, self.wrapped))
 
 
 def each(phase: Phase) -> Phase:

@@ -33,6 +33,7 @@ class CentralProxAL(Algorithm):
     stop: Literal["measured", "printed"] = "measured"
 
     keeps: ClassVar[frozenset[Scope]] = ProxAL.keeps
+    counts_rates: ClassVar[bool] = True
     from_several_starts: ClassVar[bool] = True
 
     def __check_init__(self) -> None:

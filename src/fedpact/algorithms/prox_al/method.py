@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Literal
 
 import jax
 
+from fedpact.algorithms.parts.counted_rates import with_counted_rates
 from fedpact.algorithms.parts.in_units import in_units
 from fedpact.algorithms.parts.multipliers import complementarity, updated, violation
 from fedpact.algorithms.prox_al.admm import ADMM
@@ -93,6 +94,7 @@ class ProxAL(Algorithm):
     stop: Literal["measured", "printed"] = "measured"
 
     keeps: ClassVar[frozenset[Scope]] = frozenset({"party", "pooled", "server"})
+    counts_rates: ClassVar[bool] = True
     from_several_starts: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
@@ -129,7 +131,8 @@ class ProxAL(Algorithm):
         beta = inner.penalty if self.beta is None else self.beta
         growth, prox_growth = self.growth or inner.growth, self.prox_growth or inner.prox_growth
         method = ProxALMethod(self, inner, beta, growth, prox_growth, slack)
-        return in_units(method, setting) if self.stop == "measured" else method  # as printed: in the problem's own
+        in_its_units = in_units(method, setting) if self.stop == "measured" else method  # as printed: the problem's own
+        return with_counted_rates(in_its_units, setting)
 
 
 def check_outer(
@@ -344,6 +347,20 @@ class ProxALMethod(Method[ServerState]):
             closed_violation=broken,
         )
 
+    def renewed(self, own: ServerData, server: ServerState) -> ServerState:
+        """A new subproblem around the last settled point, with its multipliers."""
+        return dataclasses.replace(
+            server,
+            inner=self.inner.reopen(server.inner, server.point, xp.asarray(True)),
+            centre=server.point,
+            mu=server.point_mu,
+            nu=server.point_nu,
+            fresh=xp.asarray(True),
+            closed_violation=xp.asarray(xp.inf),
+            radius=xp.asarray(0.0),
+            status=Status.running.as_array(),
+        )
+
     def with_pooled(self, own: ServerData, server: ServerState, reply: Reply) -> AtAnswer:
         w = server.point[: own.functions.program.shape.size]
         return AtAnswer(server, reply.sum.pooled_constraints + own.functions(w).pooled)
@@ -379,7 +396,7 @@ class ProxALMethod(Method[ServerState]):
         return self.options.tolerances(server.k.astype(server.beta.dtype), server.goal.stationarity)
 
 
-def is_held_up(carry: Evaluated) -> jax.Array:
+def is_held_up(own: ServerData, carry: Evaluated) -> jax.Array:
     return carry.held_up
 
 

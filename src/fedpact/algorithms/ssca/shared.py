@@ -107,6 +107,6 @@ class SSCAMethod(Method[Server]):
         """The last phase of a round: w before its move is measured on all rows."""
         return () if self.measure is None else (Phase(ask, step, hear, only_if=self.measures_now),)
 
-    def measures_now(self, carry: Any) -> jax.Array:
+    def measures_now(self, own: Any, carry: Any) -> jax.Array:
         """In the first round and every `measure` rounds."""
         return (carry.server.t - 1) % (self.measure or 1) == 0
