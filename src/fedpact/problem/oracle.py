@@ -17,7 +17,7 @@ import numpy as np
 
 from fedpact.arrays import on_host, xp
 from fedpact.problem.personal import Own
-from fedpact.problem.program import Program, RateNumbers
+from fedpact.problem.program import Linear, Program, RateNumbers
 from fedpact.problem.symmetric import SymmetricSum
 from fedpact.problem.units import HolderUnits
 from fedpact.records import Record
@@ -84,6 +84,21 @@ class Oracle(Record):
     def counted(self, w: jax.Array) -> Values:
         """The same with decisions counted, not smoothed."""
         return self._values(w, counted=True)
+
+    def jumps(self) -> Values:
+        """The most by which one decision on a row changes each function."""
+        counted = np.array(
+            [atom.rate is not None and atom.rate.is_decision for atom, _ in self.program.over_rows], bool
+        )
+        places = [place for place, (atom, _) in enumerate(self.program.atoms) if atom.over_rows]
+        weights = xp.where(counted[:, None], self.weights, 0.0)
+
+        def most(side: Linear) -> jax.Array:
+            lines = np.asarray(side.coefficients, float).reshape(len(side), len(self.program.atoms))[:, places]
+            return xp.max(xp.abs(lines @ weights), axis=1, initial=0.0)
+
+        objective, constraints, pooled = (most(side) for side in self.program.sides)
+        return Values(objective[0], constraints, pooled)
 
     def _values(self, w: jax.Array, counted: bool) -> Values:
         program, units = self.program, self.units

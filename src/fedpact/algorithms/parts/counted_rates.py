@@ -2,11 +2,12 @@
 
     g_j(w) + δ_j <= 0     a constraint with its rates smoothed at a temperature T,   C_j(w) <= 0   the same, counted
 
-T falls, unless the method sharpens rates itself. With T as stated and the problem roughly solved, every holder counts, once
-for all its constraints, and sets δ_j = C_j − g_j: what is bounded then passes through what was counted. That is repeated until
-all counted constraints hold, and those that bind hold closely. The rest is solving to the tolerance with these δ, and counting
-again. Of the points that were solved to the tolerance and whose counted constraints hold, the one with the lowest objective is
-handed out. δ of a party's constraints stays with it.
+T falls, unless the method sharpens rates itself. With T as stated and the problem roughly solved, every holder counts and sets
+δ_j = C_j − g_j: what is bounded then passes through what was counted. Counts jump, so that may be too much or too little. After
+the next counts, δ_j grows where C_j > 0; and once all counted constraints hold, it shrinks where one binds and holds by more than
+need be, but stays above every δ_j that was too small. The rest is solving to the tolerance, and counting again. Of the points
+that were solved to the tolerance and whose counted constraints hold, the one with the lowest objective is handed out. δ of a
+party's constraints stays with it.
 
 A round in which the method itself has come to an end has two exchanges more: counts, and what is made of them.
 """
@@ -34,12 +35,15 @@ FIRST = 2.0  # the temperature that the sharpest stand-in begins at
 SHARPER = 0.5
 ROUGH = 1e-3  # of stationarity, and a quarter of it of feasibility, before the rates are met
 EXACT = 1e-9  # counts are exact up to the rounding of sums
-INSIDE = 0.004  # a constraint that binds is met closely enough within this, in units of a rate
+INSIDE = 0.004  # a constraint that binds is met closely enough within this, in units of a rate,
+ROWS = 2.0  # or within what so many rows count
 AIM = 0.001  # so far inside is aimed at
-PUSH = 0.5  # of the violation, further than the count says, where a correction was not enough
+PUSH = 0.5  # of a violation: so much further than the count says
 BINDS = 2e-3  # a smooth constraint with less room than this binds
-ROUGHLY = 6  # corrections before the problem is solved to the tolerance,
-CLOSELY = 8  # and afterwards
+ROUGHLY = 3  # corrections before the problem is solved to the tolerance,
+CLOSELY = 10  # and afterwards,
+LOOSER = 3  # of which so many may loosen bounds
+WHOLLY, TIGHTER, LOOSELY = range(3)  # ways of correcting
 
 # messages
 
@@ -62,19 +66,22 @@ class CountMaxima(Record):
     """Of the counted constraints of one party."""
 
     violation: jax.Array
-    inside: jax.Array  # how far those that bind are met
+    inside: jax.Array  # how far those that bind are met, relative to what is close enough
+    pooled_jumps: jax.Array  # what one row counts in each pooled constraint, at most
 
 
 class Settlement(Record):
     """From the server after a count.
 
     - `softening`: of the rates from now on.
-    - `correct`: take the proposed corrections. `keep`: what was counted is the best so far. `restore`: go back to that.
+    - `correct`: take the corrections proposed in this `way`.
+    - `keep`: what was counted is the best so far. `restore`: go back to that.
     - `pooled`: corrections of pooled constraints, for label holders.
     """
 
     softening: jax.Array
     correct: jax.Array
+    way: jax.Array
     keep: jax.Array
     restore: jax.Array
     pooled: jax.Array
@@ -87,7 +94,8 @@ class PartyState(Record):
     inner: Any
     softening: jax.Array
     correction: jax.Array  # δ: of its own constraints, over columns of the pooled ones
-    proposed: jax.Array
+    proposed: jax.Array  # (ways, constraints)
+    too_loose: jax.Array  # the largest δ at which a counted constraint was broken
     best: Any  # inner
     best_correction: jax.Array
 
@@ -99,9 +107,14 @@ class ServerState(Record):
     goal: Goal
     softening: jax.Array
     corrections: Corrections
-    proposed: Corrections
+    proposed: Corrections  # (ways, constraints)
+    too_loose: Corrections
     strict: jax.Array  # whether the method aims at the goal, and not roughly
-    tries: jax.Array  # corrections so far, those before and after the method aims at the goal
+    tries: (
+        jax.Array
+    )  # corrections so far, those before and after the method aims at the goal, and how many loosened bounds
+    loosened: jax.Array
+    way: jax.Array  # of the next correction; WHOLLY until the first has been made
     best: Any  # inner
     best_corrections: Corrections
     best_objective: jax.Array
@@ -110,7 +123,6 @@ class ServerState(Record):
     keep: jax.Array
     restore: jax.Array
     aim: jax.Array  # the method is to aim at the goal from now on
-    counted: jax.Array  # whether this round has counted
     status: jax.Array
 
 
@@ -137,18 +149,53 @@ def at_server(own: ServerData, state: ServerState) -> ServerData:
     return dataclasses.replace(own, functions=functions)
 
 
-def proposal(correction: jax.Array, counted: jax.Array, smooth: jax.Array, unit: np.ndarray) -> jax.Array:
-    """δ, from a count. unit: of each constraint, the largest factor of a rate in it; 0 where it has none."""
-    push = PUSH * xp.where(correction != 0, xp.maximum(counted, 0.0), 0.0)
-    return xp.where(unit > 0, counted - smooth + AIM * unit + push, 0.0)
+class Count(Record):
+    """Constraints of one holder, counted at a point.
 
+    - `correction`, `too_loose`: as before. `counted`, `smooth`: C, and g without its correction.
+    - `jumps`: what one row counts in each, at most.
+    - `unit`: the largest factor of a rate in each; 0 where there is none.
+    """
 
-def maxima(correction: jax.Array, counted: jax.Array, smooth: jax.Array, unit: np.ndarray) -> CountMaxima:
-    """How far counted constraints are broken, and how far those that bind are met, in units of a rate."""
-    rates, safe = unit > 0, np.where(unit > 0, unit, 1.0)
-    binds = rates & (smooth + correction > -BINDS * safe)
-    violation = xp.max(xp.where(rates, counted / safe, -xp.inf), initial=0.0)
-    return CountMaxima(violation, xp.max(xp.where(binds, -counted / safe, 0.0), initial=0.0))
+    correction: jax.Array
+    too_loose: jax.Array
+    counted: jax.Array
+    smooth: jax.Array
+    jumps: jax.Array
+    unit: Any
+
+    @property
+    def broken(self) -> jax.Array:
+        return (self.unit > 0) & (self.counted > EXACT * self.unit)
+
+    @property
+    def enough(self) -> jax.Array:
+        """How far inside its bound a constraint is met closely."""
+        return xp.maximum(INSIDE * self.unit, ROWS * self.jumps)
+
+    @property
+    def loose(self) -> jax.Array:
+        """Whether a constraint binds, and yet is met by more than need be."""
+        binds = self.smooth + self.correction > -BINDS * self.unit
+        return (self.unit > 0) & binds & (-self.counted > self.enough)
+
+    def proposals(self) -> tuple[jax.Array, jax.Array]:
+        """δ in either way of correcting, and the largest one that was too small."""
+        aim, now = AIM * self.unit, self.correction
+        through = self.counted - self.smooth + aim
+        tighter = xp.maximum(now, through) + PUSH * xp.maximum(self.counted, 0.0)
+        too_loose = xp.where(self.broken, xp.maximum(self.too_loose, now), self.too_loose)
+        known = xp.isfinite(too_loose) & (too_loose < now)
+        looser = xp.where(known, xp.maximum(through, 0.5 * (now + xp.where(known, too_loose, 0.0))), through)
+        ways = xp.stack([through, xp.where(self.broken, tighter, now), xp.where(self.loose, looser, now)])
+        return xp.where(self.unit > 0, ways, 0.0), too_loose
+
+    def maxima(self, pooled_jumps: jax.Array) -> CountMaxima:
+        rates, unit = self.unit > 0, xp.where(self.unit > 0, self.unit, 1.0)
+        enough = xp.where(rates, self.enough, 1.0)
+        violation = xp.max(xp.where(rates, self.counted / unit, -xp.inf), initial=0.0)
+        inside = xp.max(xp.where(self.loose, -self.counted / enough, 0.0), initial=0.0)
+        return CountMaxima(violation, inside, pooled_jumps)
 
 
 # phases
@@ -205,9 +252,10 @@ class StepFirst:
 
     def __call__(self, own: Any, state: PartyState | None, message: Opening) -> tuple[PartyState, Reply]:
         none = xp.zeros(_correctable(own))
+        ways, never = xp.zeros((3, none.size)), xp.full(none.size, -xp.inf)
         inner = None if state is None else state.inner
         inner, reply = self.wrapped(own, inner, message.message)
-        return PartyState(inner, message.softening, none, none, inner, none), reply
+        return PartyState(inner, message.softening, none, ways, never, inner, none), reply
 
 
 @dataclasses.dataclass(frozen=True)
@@ -235,15 +283,19 @@ def begun(carry: Begin | ServerState, own: ServerData, sharpens: bool) -> Server
     rough = Goal(xp.maximum(goal.stationarity, ROUGH), xp.maximum(goal.feasibility, 0.25 * ROUGH))
     softening = xp.asarray(1.0) if sharpens else xp.maximum(FIRST / own.coldest_rate, 1.0)
     program = own.functions.program
-    none = Corrections(xp.zeros(len(program.constraints)), xp.zeros(len(program.pooled)))
+    m, p = len(program.constraints), len(program.pooled)
+    none, zero = Corrections(xp.zeros(m), xp.zeros(p)), xp.zeros((), int)
     return ServerState(
         inner=dataclasses.replace(carry, goal=rough),
         goal=goal,
         softening=softening,
         corrections=none,
-        proposed=none,
+        proposed=Corrections(xp.zeros((3, m)), xp.zeros((3, p))),
+        too_loose=Corrections(xp.full(m, -xp.inf), xp.full(p, -xp.inf)),
         strict=no,
-        tries=xp.zeros((), int),
+        tries=zero,
+        loosened=zero,
+        way=zero,
         best=None,
         best_corrections=none,
         best_objective=endless,
@@ -252,7 +304,6 @@ def begun(carry: Begin | ServerState, own: ServerData, sharpens: bool) -> Server
         keep=no,
         restore=no,
         aim=no,
-        counted=no,
         status=Status.running.as_array(),
     )
 
@@ -321,17 +372,26 @@ class CountedRates(Method[ServerState]):
 
     def count(self, own: Oracle, state: PartyState, message: Answer) -> tuple[PartyState, Reply]:
         w, unit = message.parameters, rate_factors(own.program)[1]
-        counted, smooth = own.counted(w), own(w)
-        mine = state.correction, counted.constraints, smooth.constraints, unit
+        counted, smooth, jumps = own.counted(w), own(w), own.jumps()
+        mine = Count(
+            state.correction,
+            state.too_loose,
+            counted.constraints,
+            smooth.constraints,
+            jumps.constraints,
+            xp.asarray(unit),
+        )
+        proposed, too_loose = mine.proposals()
         sums = CountSums(counted.pooled, smooth.pooled)
-        return dataclasses.replace(state, proposed=proposal(*mine)), Reply(sum=sums, max=maxima(*mine))
+        after = dataclasses.replace(state, proposed=proposed, too_loose=too_loose)
+        return after, Reply(sum=sums, max=mine.maxima(jumps.pooled))
 
     def embed(self, own: Block, state: PartyState, message: Answer) -> tuple[PartyState, Reply]:
         """Over columns: what the bottom model gives, from which the label holder counts."""
         return state, contribution(own, own.embed(self.block(own, state, message)))
 
     def settle(self, own: Any, state: PartyState, message: Settlement) -> tuple[PartyState, Reply]:
-        own_correction = message.pooled if isinstance(own, Block) and own.active else state.proposed
+        own_correction = message.pooled if isinstance(own, Block) and own.active else state.proposed[message.way]
         best = choose(message.keep, state.inner, state.best)
         best_correction = choose(message.keep, state.correction, state.best_correction)
         correction = choose(message.correct, own_correction, state.correction)
@@ -340,6 +400,7 @@ class CountedRates(Method[ServerState]):
             softening=message.softening,
             correction=choose(message.restore, best_correction, correction),
             proposed=state.proposed,
+            too_loose=state.too_loose,
             best=best,
             best_correction=best_correction,
         )
@@ -376,48 +437,57 @@ class CountedRates(Method[ServerState]):
         w, deltas, functions = self.send_answer(own, carry).parameters, carry.corrections, own.functions
         if self.columns:
             functions = dataclasses.replace(functions, rows={**functions.rows, EMBEDDED: combined(reply)})
-            shift = xp.asarray(self.constants)
-            counted, smooth = functions.counted(w).pooled + shift, functions(w).pooled + shift
-            counted_own = smooth_own = xp.zeros(len(functions.program.constraints))
+        mine_counted, mine_smooth, jumps = functions.counted(w), functions(w), functions.jumps()
+        if self.columns:
+            constants = xp.asarray(self.constants)
+            counted, smooth, pooled_jumps = (
+                mine_counted.pooled + constants,
+                mine_smooth.pooled + constants,
+                jumps.pooled,
+            )
             told: list[CountMaxima] = []
         else:
-            mine_counted, mine_smooth = functions.counted(w), functions(w)
             counted, smooth = reply.sum.counted + mine_counted.pooled, reply.sum.smooth + mine_smooth.pooled
-            counted_own, smooth_own = mine_counted.constraints, mine_smooth.constraints
-            told = [reply.max]
-        unit, pooled_unit = rate_factors(own.functions.program)[1], np.asarray(self.pooled_units)
-        at_own, at_pooled = (
-            (deltas.server, counted_own, smooth_own, unit),
-            (deltas.pooled, counted, smooth, pooled_unit),
-        )
-        told += [maxima(*at_own), maxima(*at_pooled)]
-        worst: CountMaxima = jax.tree.map(lambda *x: xp.max(xp.stack(x)), *told)
+            pooled_jumps, told = xp.maximum(reply.max.pooled_jumps, jumps.pooled), [reply.max]
+        unit, pooled_unit = xp.asarray(rate_factors(functions.program)[1]), xp.asarray(self.pooled_units)
+        constraints = mine_counted.constraints, mine_smooth.constraints, jumps.constraints, unit
+        of_server = Count(deltas.server, carry.too_loose.server, *constraints)
+        of_all = Count(deltas.pooled, carry.too_loose.pooled, counted, smooth, pooled_jumps, pooled_unit)
+        told += [of_server.maxima(pooled_jumps), of_all.maxima(pooled_jumps)]
+        violation, inside = (xp.max(xp.stack([getattr(x, name) for x in told])) for name in ("violation", "inside"))
+        proposals = zip(of_server.proposals(), of_all.proposals(), strict=True)
+        proposed, too_loose = (Corrections(*both) for both in proposals)
 
         solved = self.method.status(server) == int(Status.converged)
-        met, seen = worst.violation <= EXACT, carry.best_violation <= EXACT
-        good = solved & met & (worst.inside <= INSIDE)
-        lower = xp.where(seen, met & (info.objective < carry.best_objective), worst.violation < carry.best_violation)
+        met, seen = violation <= EXACT, carry.best_violation <= EXACT
+        close = inside <= 1.0
+        good = solved & met & close
+        lower = xp.where(seen, met & (info.objective < carry.best_objective), violation < carry.best_violation)
         keep = solved & carry.strict & lower
-        patience = xp.where(carry.strict, CLOSELY, ROUGHLY)
-        more = solved & ~good & (carry.tries < patience)
+        tries = carry.tries < xp.where(carry.strict, CLOSELY, ROUGHLY)
+        more = solved & ~good & tries & (~met | (carry.loosened < LOOSER))
+        first = carry.way == WHOLLY
         aim = solved & ~carry.strict & ~more
         ends = ~more & ~aim
         return dataclasses.replace(
             carry,
-            proposed=Corrections(proposal(*at_own), proposal(*at_pooled)),
+            proposed=proposed,
+            too_loose=too_loose,
             best_objective=xp.where(keep, info.objective, carry.best_objective),
-            best_violation=xp.where(keep, worst.violation, carry.best_violation),
+            best_violation=xp.where(keep, violation, carry.best_violation),
             tries=xp.where(aim, 0, carry.tries + 1),
+            loosened=xp.where(aim, 0, carry.loosened + xp.where(more & met & ~first, 1, 0)),
+            way=xp.where(first, WHOLLY, xp.where(met, LOOSELY, TIGHTER)),
             correct=more,
             keep=keep,
             restore=ends & ~good & (seen | (keep & met)),
             aim=aim,
-            counted=xp.asarray(True),
         )
 
     def send_settlement(self, own: ServerData, carry: ServerState) -> Settlement:
         sharper = xp.maximum(SHARPER * carry.softening, 1.0)
-        return Settlement(sharper, carry.correct, carry.keep, carry.restore, carry.proposed.pooled)
+        pooled = carry.proposed.pooled[carry.way]
+        return Settlement(sharper, carry.correct, carry.way, carry.keep, carry.restore, pooled)
 
     def finish(self, own: ServerData, carry: ServerState) -> tuple[ServerState, Info]:
         server, info = self.method.finish(at_server(own, carry), carry.inner)
@@ -426,7 +496,8 @@ class CountedRates(Method[ServerState]):
         sharpen = ended & (carry.softening > 1.0)
         best = choose(carry.keep, server, carry.best)
         best_corrections = choose(carry.keep, carry.corrections, carry.best_corrections)
-        deltas = choose(carry.correct, carry.proposed, carry.corrections)
+        proposed = jax.tree.map(lambda ways: ways[carry.way], carry.proposed)
+        deltas = choose(carry.correct, proposed, carry.corrections)
         after = dataclasses.replace(
             carry,
             softening=xp.where(ended, xp.maximum(SHARPER * carry.softening, 1.0), carry.softening),
@@ -438,7 +509,7 @@ class CountedRates(Method[ServerState]):
             keep=no,
             restore=no,
             aim=no,
-            counted=no,
+            way=xp.where(carry.correct, TIGHTER, carry.way),  # the first correction has been made
         )
         inner = choose(carry.restore, best, choose(carry.aim, self.method.aim(server, carry.goal), server))
         inner = cond(carry.correct | sharpen, lambda: self.method.renewed(at_server(own, after), server), lambda: inner)
