@@ -118,7 +118,7 @@ class InteriorPoint(Algorithm):
 
     def bound(self, setting: Setting) -> Method[Any]:
         rates = any(program.rates for program in setting.programs)
-        return with_counted_rates(in_units(InteriorPointMethod(self, rates), setting), setting, sharpens=True)
+        return with_counted_rates(in_units(InteriorPointMethod(self, rates), setting), setting)
 
 
 class InteriorPointMethod(OnePhase[ServerState]):
@@ -352,9 +352,13 @@ class InteriorPointMethod(OnePhase[ServerState]):
         ), info
 
     def renewed(self, own: ServerData, server: ServerState) -> ServerState:
-        """With slacks and multipliers as they are: the next round evaluates where it begins."""
+        """With slacks and multipliers as they are: the next round evaluates where it begins. But a run that has ended without
+        a solution, or searches for a feasible point, begins afresh at its best one."""
         assert server.sharpening is not None  # what changes are bounds on rates
-        no, endless = xp.asarray(False), xp.asarray(xp.inf)
+        no, endless, zero = xp.asarray(False), xp.asarray(xp.inf), xp.asarray(0.0)
+        ended = (server.status != int(Status.running)) & (server.status != int(Status.converged))
+        afresh = ended | server.searching
+        w = xp.where(afresh, server.best.point, server.w)
         forgotten = dataclasses.replace(server.best, objective=endless, violation=endless)
         sharpening = dataclasses.replace(
             server.sharpening,
@@ -366,7 +370,16 @@ class InteriorPointMethod(OnePhase[ServerState]):
         )
         return dataclasses.replace(
             server,
-            step=standstill(server.w),
+            w=w,
+            step=choose(afresh, first_step(w), standstill(w)),
+            kappa=xp.where(afresh, 0.0, server.kappa),
+            rho=xp.where(afresh, 0.0, server.rho),
+            fresh=afresh,
+            searching=no,
+            phases=xp.where(afresh, 1, server.phases),
+            from_start=no,
+            empty_radius=zero,
+            descent=0.0 * server.descent,
             best=forgotten,
             best_is_trial=no,
             idle=xp.zeros((), int),

@@ -2,12 +2,12 @@
 
     g_j(w) + δ_j <= 0     a constraint with its rates smoothed at a temperature T,   C_j(w) <= 0   the same, counted
 
-T falls, unless the method sharpens rates itself. With T as stated and the problem roughly solved, every holder counts and sets
-δ_j = C_j − g_j: what is bounded then passes through what was counted. Counts jump, so that may be too much or too little. After
-the next counts, δ_j grows where C_j > 0; and once all counted constraints hold, it shrinks where one binds and holds by more than
-need be, but stays above every δ_j that was too small. The rest is solving to the tolerance, and counting again. Of the points
-that were solved to the tolerance and whose counted constraints hold, the one with the lowest objective is handed out. δ of a
-party's constraints stays with it.
+T falls in stages. Where the problem of a stage is roughly solved every holder counts and sets δ_j = C_j − g_j, with g_j as it
+will be in the next stage: what is bounded then passes through what was counted. In the last stage T is as stated. Counts
+jump, so δ_j may be too much or too little there. After the next counts it grows where C_j > 0; and once all counted
+constraints hold, it shrinks where one binds and holds by more than need be, but stays above every δ_j that was too small. The
+rest is solving to the tolerance, and counting again. Of the points that were solved to the tolerance and whose counted
+constraints hold, the one with the lowest objective is handed out. δ of a party's constraints stays with it.
 
 A round in which the method itself has come to an end has two exchanges more: counts, and what is made of them.
 """
@@ -31,8 +31,9 @@ from fedpact.protocol.messages import Reply
 from fedpact.protocol.phases import Phase, Phases, ServerData, Step
 from fedpact.records import Record
 
-FIRST = 2.0  # the temperature that the sharpest stand-in begins at
-SHARPER = 0.5
+FIRST = 1.0  # the temperature that the sharpest stand-in begins at
+SHARPER = 0.5  # its factor from stage to stage
+PATIENCE = 12, 200  # rounds in a stage but the last, of methods of few rounds and of others
 ROUGH = 1e-3  # of stationarity, and a quarter of it of feasibility, before the rates are met
 EXACT = 1e-9  # counts are exact up to the rounding of sums
 INSIDE = 0.004  # a constraint that binds is met closely enough within this, in units of a rate,
@@ -42,7 +43,7 @@ PUSH = 0.5  # of a violation: so much further than the count says
 BINDS = 2e-3  # a smooth constraint with less room than this binds
 ROUGHLY = 3  # corrections before the problem is solved to the tolerance,
 CLOSELY = 10  # and afterwards,
-LOOSER = 3  # of which so many may loosen bounds
+LOOSER = 5  # of which so many may loosen bounds
 WHOLLY, TIGHTER, LOOSELY = range(3)  # ways of correcting
 
 # messages
@@ -53,6 +54,13 @@ class Opening(Record):
 
     softening: jax.Array
     message: Any
+
+
+class CountAt(Record):
+    """Count at this answer; the stand-ins that are compared with the counts are softer than stated by a factor."""
+
+    answer: Answer
+    softening: jax.Array
 
 
 class CountSums(Record):
@@ -109,12 +117,13 @@ class ServerState(Record):
     corrections: Corrections
     proposed: Corrections  # (ways, constraints)
     too_loose: Corrections
+    rounds: jax.Array  # in this stage
     strict: jax.Array  # whether the method aims at the goal, and not roughly
     tries: (
         jax.Array
     )  # corrections so far, those before and after the method aims at the goal, and how many loosened bounds
     loosened: jax.Array
-    way: jax.Array  # of the next correction; WHOLLY until the first has been made
+    way: jax.Array  # of correcting
     best: Any  # inner
     best_corrections: Corrections
     best_objective: jax.Array
@@ -146,7 +155,12 @@ def at_server(own: ServerData, state: ServerState) -> ServerData:
     """The server's own data."""
     deltas = state.corrections
     functions = own.functions.softened(state.softening).limited(deltas.server, deltas.pooled)
-    return dataclasses.replace(own, functions=functions)
+    return dataclasses.replace(without_rates(own), functions=functions)
+
+
+def without_rates(own: ServerData) -> ServerData:
+    """As if all rates were soft: the method need not sharpen them itself."""
+    return dataclasses.replace(own, coldest_rate=1.0 + 0.0 * own.coldest_rate)
 
 
 class Count(Record):
@@ -239,11 +253,10 @@ class AskFirst:
     """Of the phases before the first round, which see the functions as they are stated."""
 
     wrapped: Callable[[ServerData, Any], Any]
-    sharpens: bool
 
     def __call__(self, own: ServerData, carry: Begin | ServerState) -> Opening:
-        state = begun(carry, own, self.sharpens)
-        return Opening(state.softening, self.wrapped(own, state.inner))
+        state = begun(carry, own)
+        return Opening(state.softening, self.wrapped(without_rates(own), state.inner))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -261,11 +274,10 @@ class StepFirst:
 @dataclasses.dataclass(frozen=True)
 class HearFirst:
     wrapped: Callable[[ServerData, Any, Reply], Any]
-    sharpens: bool
 
     def __call__(self, own: ServerData, carry: Begin | ServerState, reply: Reply) -> ServerState:
-        state = begun(carry, own, self.sharpens)
-        inner = self.wrapped(own, state.inner, reply)
+        state = begun(carry, own)
+        inner = self.wrapped(without_rates(own), state.inner, reply)
         return dataclasses.replace(state, inner=inner, best=inner)
 
 
@@ -275,13 +287,13 @@ def _correctable(own: Any) -> int:
     return len(own.program.constraints)
 
 
-def begun(carry: Begin | ServerState, own: ServerData, sharpens: bool) -> ServerState:
+def begun(carry: Begin | ServerState, own: ServerData) -> ServerState:
     """The server's state before the first round."""
     if isinstance(carry, ServerState):
         return carry
     goal, no, endless = carry.goal, xp.asarray(False), xp.asarray(xp.inf)
     rough = Goal(xp.maximum(goal.stationarity, ROUGH), xp.maximum(goal.feasibility, 0.25 * ROUGH))
-    softening = xp.asarray(1.0) if sharpens else xp.maximum(FIRST / own.coldest_rate, 1.0)
+    softening = xp.maximum(FIRST / own.coldest_rate, 1.0)
     program = own.functions.program
     m, p = len(program.constraints), len(program.pooled)
     none, zero = Corrections(xp.zeros(m), xp.zeros(p)), xp.zeros((), int)
@@ -292,6 +304,7 @@ def begun(carry: Begin | ServerState, own: ServerData, sharpens: bool) -> Server
         corrections=none,
         proposed=Corrections(xp.zeros((3, m)), xp.zeros((3, p))),
         too_loose=Corrections(xp.full(m, -xp.inf), xp.full(p, -xp.inf)),
+        rounds=zero,
         strict=no,
         tries=zero,
         loosened=zero,
@@ -316,12 +329,10 @@ class CountedRates(Method[ServerState]):
     """A method given smooth stand-ins for counted rates.
 
     - `method`: the method that solves the smooth problems.
-    - `sharpens`: whether it begins with soft rates and sharpens them itself.
     - `columns`: whether parties hold columns, so that the label holder counts by itself.
     """
 
     method: Method
-    sharpens: bool
     columns: bool
 
     constants: tuple[float, ...]  # of pooled constraints, where no oracle has them: over columns
@@ -336,19 +347,17 @@ class CountedRates(Method[ServerState]):
     @property
     def opening(self) -> Phases:
         def first(phase: Phase) -> Phase:
-            ask, hear = AskFirst(phase.ask, self.sharpens), HearFirst(phase.hear, self.sharpens)
-            return dataclasses.replace(phase, ask=ask, step=StepFirst(phase.step), hear=hear)
+            ask, step, hear = AskFirst(phase.ask), StepFirst(phase.step), HearFirst(phase.hear)
+            return dataclasses.replace(phase, ask=ask, step=step, hear=hear)
 
         return mapped(self.method.opening, first)
 
     @property
     def round(self) -> Phases:
-        count = Phase(
-            self.send_answer, self.embed if self.columns else self.count, self.hear_count, only_if=self.has_ended_sharp
-        )
+        count = self.embed if self.columns else self.count
         return (
             *self._corrected(self.method.round),
-            count,
+            Phase(self.ask_count, count, self.hear_count, only_if=self.has_ended),
             Phase(self.send_settlement, self.settle, _unchanged, only_if=self.has_ended),
         )
 
@@ -370,9 +379,9 @@ class CountedRates(Method[ServerState]):
 
     # at a party
 
-    def count(self, own: Oracle, state: PartyState, message: Answer) -> tuple[PartyState, Reply]:
-        w, unit = message.parameters, rate_factors(own.program)[1]
-        counted, smooth, jumps = own.counted(w), own(w), own.jumps()
+    def count(self, own: Oracle, state: PartyState, message: CountAt) -> tuple[PartyState, Reply]:
+        w, unit = message.answer.parameters, rate_factors(own.program)[1]
+        counted, smooth, jumps = own.counted(w), own.softened(message.softening)(w), own.jumps()
         mine = Count(
             state.correction,
             state.too_loose,
@@ -386,9 +395,9 @@ class CountedRates(Method[ServerState]):
         after = dataclasses.replace(state, proposed=proposed, too_loose=too_loose)
         return after, Reply(sum=sums, max=mine.maxima(jumps.pooled))
 
-    def embed(self, own: Block, state: PartyState, message: Answer) -> tuple[PartyState, Reply]:
+    def embed(self, own: Block, state: PartyState, message: CountAt) -> tuple[PartyState, Reply]:
         """Over columns: what the bottom model gives, from which the label holder counts."""
-        return state, contribution(own, own.embed(self.block(own, state, message)))
+        return state, contribution(own, own.embed(self.block(own, state, message.answer)))
 
     def settle(self, own: Any, state: PartyState, message: Settlement) -> tuple[PartyState, Reply]:
         own_correction = message.pooled if isinstance(own, Block) and own.active else state.proposed[message.way]
@@ -418,26 +427,30 @@ class CountedRates(Method[ServerState]):
     # at the server
 
     def has_ended(self, own: ServerData, carry: ServerState) -> jax.Array:
-        """Whether the method itself has come to an end in this round."""
+        """Whether a stage has come to its end in this round."""
         server, _ = self.method.finish(at_server(own, carry), carry.inner)
-        return self.method.status(server) != int(Status.running)
+        return self._ended(carry, self.method.status(server))
 
-    def has_ended_sharp(self, own: ServerData, carry: ServerState) -> jax.Array:
-        return self.has_ended(own, carry) & (carry.softening == 1.0)
+    def _ended(self, carry: ServerState, status: jax.Array) -> jax.Array:
+        long = carry.rounds + 1 >= PATIENCE[0 if self.few_rounds else 1]
+        return (status != int(Status.running)) | (long & (carry.softening > 1.0))
 
-    def send_answer(self, own: ServerData, carry: ServerState) -> Answer:
-        server, _ = self.method.finish(at_server(own, carry), carry.inner)
-        answer = self.method.answer(at_server(own, carry), server)
-        return dataclasses.replace(answer, parameters=answer.parameters[: own.functions.program.shape.size])
+    def ask_count(self, own: ServerData, carry: ServerState) -> CountAt:
+        now = at_server(own, carry)
+        answer = self.method.answer(now, self.method.finish(now, carry.inner)[0])
+        answer = dataclasses.replace(answer, parameters=answer.parameters[: own.functions.program.shape.size])
+        return CountAt(answer, _sharper(carry))
 
     def hear_count(self, own: ServerData, carry: ServerState, reply: Reply) -> ServerState:
         """What the counts say, and what follows from it."""
         before = at_server(own, carry)
         server, info = self.method.finish(before, carry.inner)
-        w, deltas, functions = self.send_answer(own, carry).parameters, carry.corrections, own.functions
+        asked, deltas, functions = self.ask_count(own, carry), carry.corrections, own.functions
+        w = asked.answer.parameters
         if self.columns:
             functions = dataclasses.replace(functions, rows={**functions.rows, EMBEDDED: combined(reply)})
-        mine_counted, mine_smooth, jumps = functions.counted(w), functions(w), functions.jumps()
+        mine_counted, mine_smooth = functions.counted(w), functions.softened(asked.softening)(w)
+        jumps = functions.jumps()
         if self.columns:
             constants = xp.asarray(self.constants)
             counted, smooth, pooled_jumps = (
@@ -458,15 +471,15 @@ class CountedRates(Method[ServerState]):
         proposals = zip(of_server.proposals(), of_all.proposals(), strict=True)
         proposed, too_loose = (Corrections(*both) for both in proposals)
 
-        solved = self.method.status(server) == int(Status.converged)
+        early = carry.softening > 1.0
+        solved = early | (self.method.status(server) == int(Status.converged))
         met, seen = violation <= EXACT, carry.best_violation <= EXACT
         close = inside <= 1.0
-        good = solved & met & close
+        good = solved & met & close & ~early
         lower = xp.where(seen, met & (info.objective < carry.best_objective), violation < carry.best_violation)
         keep = solved & carry.strict & lower
         tries = carry.tries < xp.where(carry.strict, CLOSELY, ROUGHLY)
-        more = solved & ~good & tries & (~met | (carry.loosened < LOOSER))
-        first = carry.way == WHOLLY
+        more = early | (solved & ~good & tries & (~met | (carry.loosened < LOOSER)))
         aim = solved & ~carry.strict & ~more
         ends = ~more & ~aim
         return dataclasses.replace(
@@ -475,9 +488,9 @@ class CountedRates(Method[ServerState]):
             too_loose=too_loose,
             best_objective=xp.where(keep, info.objective, carry.best_objective),
             best_violation=xp.where(keep, violation, carry.best_violation),
-            tries=xp.where(aim, 0, carry.tries + 1),
-            loosened=xp.where(aim, 0, carry.loosened + xp.where(more & met & ~first, 1, 0)),
-            way=xp.where(first, WHOLLY, xp.where(met, LOOSELY, TIGHTER)),
+            tries=xp.where(aim, 0, carry.tries + xp.where(early, 0, 1)),
+            loosened=xp.where(aim, 0, carry.loosened + xp.where(more & met & ~early, 1, 0)),
+            way=xp.where(early, WHOLLY, xp.where(met, LOOSELY, TIGHTER)),
             correct=more,
             keep=keep,
             restore=ends & ~good & (seen | (keep & met)),
@@ -485,22 +498,21 @@ class CountedRates(Method[ServerState]):
         )
 
     def send_settlement(self, own: ServerData, carry: ServerState) -> Settlement:
-        sharper = xp.maximum(SHARPER * carry.softening, 1.0)
         pooled = carry.proposed.pooled[carry.way]
-        return Settlement(sharper, carry.correct, carry.way, carry.keep, carry.restore, pooled)
+        return Settlement(_sharper(carry), carry.correct, carry.way, carry.keep, carry.restore, pooled)
 
     def finish(self, own: ServerData, carry: ServerState) -> tuple[ServerState, Info]:
         server, info = self.method.finish(at_server(own, carry), carry.inner)
         status, no = self.method.status(server), xp.asarray(False)
-        ended = status != int(Status.running)
-        sharpen = ended & (carry.softening > 1.0)
+        ended = self._ended(carry, status)
         best = choose(carry.keep, server, carry.best)
         best_corrections = choose(carry.keep, carry.corrections, carry.best_corrections)
         proposed = jax.tree.map(lambda ways: ways[carry.way], carry.proposed)
         deltas = choose(carry.correct, proposed, carry.corrections)
         after = dataclasses.replace(
             carry,
-            softening=xp.where(ended, xp.maximum(SHARPER * carry.softening, 1.0), carry.softening),
+            softening=xp.where(ended, _sharper(carry), carry.softening),
+            rounds=xp.where(ended, 0, carry.rounds + 1),
             corrections=choose(carry.restore, best_corrections, deltas),
             best=best,
             best_corrections=best_corrections,
@@ -509,14 +521,13 @@ class CountedRates(Method[ServerState]):
             keep=no,
             restore=no,
             aim=no,
-            way=xp.where(carry.correct, TIGHTER, carry.way),  # the first correction has been made
         )
         inner = choose(carry.restore, best, choose(carry.aim, self.method.aim(server, carry.goal), server))
-        inner = cond(carry.correct | sharpen, lambda: self.method.renewed(at_server(own, after), server), lambda: inner)
+        inner = cond(carry.correct, lambda: self.method.renewed(at_server(own, after), server), lambda: inner)
         unmet = (status == int(Status.converged)) & (carry.best_violation > EXACT)
         status = xp.where(unmet, int(Status.stalled), status)
         status = xp.where(carry.restore, int(Status.converged), status)
-        goes_on = ~ended | sharpen | carry.correct | carry.aim
+        goes_on = ~ended | carry.correct | carry.aim
         status = xp.where(goes_on, int(Status.running), status)
         return dataclasses.replace(after, inner=inner, status=status), info
 
@@ -533,11 +544,16 @@ class CountedRates(Method[ServerState]):
         return dataclasses.replace(self, method=self.method.deployed(enough))
 
 
+def _sharper(carry: ServerState) -> jax.Array:
+    """The softening of the next stage."""
+    return xp.maximum(SHARPER * carry.softening, 1.0)
+
+
 def _unchanged(own: ServerData, carry: ServerState, reply: Reply) -> ServerState:
     return carry
 
 
-def with_counted_rates(method: Method[Any], setting: Setting, sharpens: bool = False) -> Method[Any]:
+def with_counted_rates(method: Method[Any], setting: Setting) -> Method[Any]:
     """The method for problems with counted rates; unchanged where there are none."""
     if not any(program.decides for program in setting.programs):
         return method
@@ -545,4 +561,4 @@ def with_counted_rates(method: Method[Any], setting: Setting, sharpens: bool = F
     units = np.maximum(rate_factors(party)[2], rate_factors(server)[2])
     columns = setting.split == "columns"
     constants = server.pooled.constants if columns else ()
-    return CountedRates(method, sharpens, columns, constants, tuple(units.tolist()))
+    return CountedRates(method, columns, constants, tuple(units.tolist()))
