@@ -45,7 +45,7 @@ def bound() -> Bound:
 
 def measured(bound: Bound, w: np.ndarray, mu: np.ndarray, pooled: np.ndarray, server: np.ndarray) -> Certificate:
     answer = Answer(*(jnp.asarray(a) for a in (w, server, pooled, 0.0)))
-    network, kept = LocalNetwork.of(bound), bound.by_bucket(list(mu))
+    network, kept = LocalNetwork.of(bound), bound.kept_in({"party_multipliers": mu})
     found, _ = drivers.run_phases(bound.measurement, network, bound.server_data, answer, kept)
     return bound.certify(found, answer)
 

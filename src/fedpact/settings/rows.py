@@ -19,14 +19,22 @@ from fedpact.settings.base import HandedOut
 from fedpact.settings.row_tables import RowTables
 
 
+class CountedSums(Record):
+    """A holder's share of the objective and the pooled constraints, with decisions counted."""
+
+    objective: jax.Array
+    pooled_constraints: jax.Array
+
+
 class LagrangianSums(Record):
-    """A party's share of the Lagrangian at the answer."""
+    """A holder's share of the Lagrangian at the answer."""
 
     objective: jax.Array
     lagrangian_gradient: jax.Array
     constraint_gradient: jax.Array  # Jᵀμ alone, and μᵀc: do they prove that there is no feasible point?
     weighted_violation: jax.Array
     pooled_constraints: jax.Array
+    counted: CountedSums | None  # None where no decisions are counted
 
 
 class OwnConstraints(Record):
@@ -45,14 +53,9 @@ class Kept(Record):
     correction: jax.Array | None  # of its own constraints; None where no decisions are counted
 
 
-class CountedSums(Record):
-    """A party's share of the objective and the pooled constraints, with decisions counted."""
-
-    objective: jax.Array
-    pooled_constraints: jax.Array
-
-
-def lagrangian(own: Oracle, answer: Answer, multipliers: jax.Array) -> tuple[Values, LagrangianSums]:
+def lagrangian(
+    own: Oracle, answer: Answer, multipliers: jax.Array, counted: Values | None
+) -> tuple[Values, LagrangianSums]:
     """A holder's functions at the answer, and its share of the sums."""
 
     def of_constraints(at: Values) -> Values:
@@ -63,36 +66,36 @@ def lagrangian(own: Oracle, answer: Answer, multipliers: jax.Array) -> tuple[Val
 
     values, (slope, pull) = weighted_gradients(own, answer.parameters, of_objective, of_constraints)
     violation = multipliers @ values.constraints + answer.pooled_multipliers @ values.pooled
-    return values, LagrangianSums(values.objective, slope + pull, pull, violation, values.pooled)
+    counts = None if counted is None else CountedSums(counted.objective, counted.pooled)
+    return values, LagrangianSums(values.objective, slope + pull, pull, violation, values.pooled, counts)
 
 
 def measure_at_party(own: Oracle, kept: Kept, answer: Answer) -> tuple[Kept, Reply]:
-    multipliers, correction = kept.multipliers, kept.correction
-    if correction is None:
-        values, sums = lagrangian(own, answer, multipliers)
-        return kept, Reply(sum=(sums, None), per_party=OwnConstraints(values.constraints, multipliers, None, None))
-    values, sums = lagrangian(own.limited(constraints=correction), answer, multipliers)
-    counted = own.counted(answer.parameters)
-    told = OwnConstraints(values.constraints, multipliers, counted.constraints, correction)
-    return kept, Reply(sum=(sums, CountedSums(counted.objective, counted.pooled)), per_party=told)
+    multipliers, correction, counted = kept.multipliers, kept.correction, None
+    if correction is not None:
+        counted = own.counted(answer.parameters)
+        own = own.limited(constraints=correction)
+    values, sums = lagrangian(own, answer, multipliers, counted)
+    counts = None if counted is None else counted.constraints
+    return kept, Reply(sum=sums, per_party=OwnConstraints(values.constraints, multipliers, counts, correction))
 
 
 def measure_at_server(own: ServerData, answer: Answer, reply: Reply) -> Measured:
-    functions, corrections, per_party = own.functions, answer.corrections, reply.per_party
-    sums, counted_sums = reply.sum
-    counted = None
+    functions, corrections, mine_counted = own.functions, answer.corrections, None
     if corrections is not None:
         mine_counted = functions.counted(answer.parameters)
-        counted = Counted(
-            objective=counted_sums.objective + mine_counted.objective + own.regularizer.value(answer.parameters),
-            party_constraints=per_party.counted,
-            server_constraints=mine_counted.constraints,
-            pooled_constraints=counted_sums.pooled_constraints + mine_counted.pooled,
-            party_corrections=per_party.correction,
-        )
         functions = functions.limited(corrections.server, corrections.pooled)
-    values, mine = lagrangian(functions, answer, answer.server_multipliers)
-    total: LagrangianSums = jax.tree.map(xp.add, sums, mine)
+    values, mine = lagrangian(functions, answer, answer.server_multipliers, mine_counted)
+    total: LagrangianSums = jax.tree.map(xp.add, reply.sum, mine)
+    counted = None
+    if mine_counted is not None and total.counted is not None:
+        counted = Counted(
+            objective=total.counted.objective + own.regularizer.value(answer.parameters),
+            party_constraints=reply.per_party.counted,
+            server_constraints=mine_counted.constraints,
+            pooled_constraints=total.counted.pooled_constraints,
+            party_corrections=reply.per_party.correction,
+        )
     h, w = own.regularizer, answer.parameters
     gradient, pull = total.lagrangian_gradient + 2 * h.ridge * w, total.constraint_gradient
     objective = total.objective + h.value(w)
