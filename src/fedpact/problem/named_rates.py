@@ -8,6 +8,7 @@
 All are counted, see `fp.decisions`. Like every expression they are evaluated at each party, `.pooled()` or `.at_server()`.
 """
 
+import dataclasses
 import math
 import numbers
 from typing import Any
@@ -18,7 +19,7 @@ from fedpact.problem.functions import mean
 from fedpact.problem.losses import Loss, decisions
 from fedpact.problem.models import Model
 from fedpact.problem.nonsmooth import Tag
-from fedpact.problem.rates import TEMPERATURE, Rate
+from fedpact.problem.rates import TEMPERATURE
 
 
 def selection_rate(
@@ -121,12 +122,14 @@ def error_rate(
         right = 1 - fp.error_rate(fp.linear()) >= 0.8
     """
     if isinstance(positive, bool) or not isinstance(positive, numbers.Real) or not math.isfinite(positive):
-        raise ValueError(f"error_rate(positive={positive!r}): the number of a positive label; recode strings to 0 and 1")
+        raise ValueError(
+            f"error_rate(positive={positive!r}): the number of a positive label; recode strings to 0 and 1"
+        )
     if not isinstance(label, str):
         raise TypeError(f"error_rate(label={label!r}): the name of a column")
-    plain = decisions(model, threshold, temperature=temperature).formula
-    assert isinstance(plain, Rate)
-    wrong = Rate(plain.temperature, plain.threshold, is_decision=True, counts=True, positive=float(positive))
+    decided = decisions(model, threshold, temperature=temperature).rate
+    assert decided is not None
+    wrong = dataclasses.replace(decided, positive=float(positive))
     return mean(Loss("wrong_decisions", model, label, wrong), weights=weights)
 
 
