@@ -52,8 +52,9 @@ class Gap(Nonsmooth):
     def parts(self) -> tuple[Expression, ...]:
         """m(a) - m(b) of all ordered pairs; of a single mean, the gap from itself on both sides."""
         means = self.means()
-        pairs = itertools.permutations(means, 2) if len(means) > 1 else [means * 2] * 2
-        return tuple(a - b for a, b in pairs)
+        if len(means) == 1:
+            return (means[0] - means[0],) * 2
+        return tuple(a - b for a, b in itertools.permutations(means, 2))
 
     def with_groups(self, values: Values) -> "Gap":
         return self if self.groups is not None else dataclasses.replace(self, groups=values(self.group))
