@@ -212,7 +212,7 @@ def test_rates_by_name_are_counted():
     table = table.with_columns(y=np.where(table["y"] == 1, 2, -1), other=1 + table["weight"])
     names = [*COUNTS, "selection_rate"]
     limits = [getattr(fp, name)(MODEL, "y", 2, 0.3) <= 0 for name in COUNTS]
-    limits += [fp.selection_rate(MODEL, 0.3) <= 0, fp.error_rate(MODEL, positive=2, weights="other") <= 0]
+    limits += [fp.selection_rate(MODEL, 0.3) <= 0, fp.error_rate(MODEL, "y", 2, 0.3, weights="other") <= 0]
     loss = fp.logistic_loss(MODEL, labels=(-1, 2))
     bound = bind(fp.minimize(fp.mean(loss), limits), [table], start=PARAMS)
     scores, y = scores_of(PARAMS, table), table["y"] == 2
@@ -286,9 +286,7 @@ options = {"tolerance": 1e-4, "max_rounds": 5}
 def test_deployed_as_in_one_process(text: str, tmp_path: pathlib.Path):
     pact = tmp_path / "pact.py"
     pact.write_text(text)
-    told: list[Any] = []
-    channel = Loopback.of(pact, tmp_path)
-    deployed = serve(pact, channel, tmp_path / "server")
+    deployed = serve(pact, Loopback.of(pact, tmp_path), tmp_path / "server")
     stated = Pact(pact)
     local = stated.run(stated.tables())
     assert (deployed.status, deployed.rounds) == (local.status, local.rounds)
@@ -334,7 +332,7 @@ def test_columns_that_make_no_groups_are_refused():
         ValueError, match=r"'limit': column 'age' has 9 groups, .* 72 smooth inequalities; .*groups=\(a, b"
     ):
         solved(fp.demographic_parity_gap(LOSS, group="age"), [table.with_columns(age=np.arange(30) % 9)])
-    with pytest.raises(ValueError, match=r"by age\).* expands to 84 smooth inequalities; .* compare fewer groups"):
+    with pytest.raises(ValueError, match=r"by age in .* expands to 84 smooth inequalities; .* fewer groups"):
         solved(fp.equalized_odds_gap(LOSS, group="age"), [table.with_columns(age=np.arange(30) % 7)])
     with pytest.raises(ValueError, match="column 'sex', which is missing at party 2: it has x, y"):
         solved(gap, [table, fp.Table(x=table["x"], y=table["y"])])
@@ -354,7 +352,7 @@ def test_columns_that_make_no_groups_are_refused():
 
 def test_a_gap_that_is_open_is_checked_where_it_is_written():
     gap = fp.demographic_parity_gap(LOSS, group="sex")
-    with pytest.raises(ValueError, match="where gap.* is not convex"):
+    with pytest.raises(ValueError, match=r"where gap.* is not convex"):
         fp.minimize(fp.mean(LOSS), [gap >= 0.1])
     with pytest.raises(ValueError, match="a gap == number is not smooth"):
         fp.minimize(fp.mean(LOSS), [gap == 0.1])
@@ -393,9 +391,9 @@ def test_more_bad_weights():
         solved(fp.mean(LOSS, weights="age"), [table])
     with pytest.raises(TypeError, match="weights=3: the name of a column"):
         fp.mean(LOSS, weights=3)  # pyright: ignore[reportArgumentType]
+    problem = fp.minimize(fp.mean(LOSS), [fp.mean(LOSS, weights="weight").at_server() <= 1])
     with pytest.raises(ValueError, match="on weights selects none of the server's 30 rows"):
-        limit = fp.mean(LOSS, weights="weight").at_server() <= 1
-        fp.solve(fp.minimize(fp.mean(LOSS), [limit]), [table], server=nothing)
+        fp.solve(problem, [table], server=nothing)
 
 
 def test_bad_rates_are_refused():

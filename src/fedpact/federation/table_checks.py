@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -341,9 +342,9 @@ def mean_weights(
     lines = np.zeros((len(compiled.party.over_rows), starts[-1]))
     for place, (atom, scope) in enumerate(compiled.party.over_rows):
         weights = row_weights(atom, holders)
-        sums = np.add.reduceat(weights, starts[:-1])
+        sums = sums_at(weights, starts)
         if scope == "pooled":
-            total = sums.sum() if totals is None else totals[place]
+            total = math.fsum(sums) if totals is None else totals[place]
             if not total:
                 raise ValueError(f"{atom}: {taker(atom)} selects no row at any party{nobody_has(atom.where, holders)}")
             sums = np.full(len(holders), total)
@@ -356,6 +357,13 @@ def mean_weights(
             )
         lines[place] = weights / np.repeat(sums, sizes)
     return [lines[:, start:end] for start, end in itertools.pairwise(starts.tolist())]
+
+
+def sums_at(weights: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """The sums of rows' weights between these places; to the bit the same whether others' rows stand beside them or not."""
+    if weights.dtype.kind == "i":
+        return np.add.reduceat(weights, starts[:-1])
+    return np.array([math.fsum(weights[start:end]) for start, end in itertools.pairwise(starts.tolist())])
 
 
 def taker(atom: Atom) -> str:

@@ -109,8 +109,7 @@ class Expression:
                     f"{self} is bounded on the side where {atom.name}(...) is not convex; only {atom.name}(...) <= bound "
                     "is convex"
                 )
-        advice = next((atom.advice for _, atom in nonsmooth if atom.advice), "")
-        self._check_count(math.prod(len(atom.parts) for _, atom in nonsmooth), advice)
+        self._check_count(math.prod(len(atom.parts) for _, atom in nonsmooth))
         rest = Expression(tuple(term for term in self.terms if isinstance(term.atom, Atom)), self.constant)
         parts = []
         for chosen in itertools.product(*(atom.parts for _, atom in nonsmooth)):
@@ -118,13 +117,14 @@ class Expression:
             for (term, _), one in zip(nonsmooth, chosen, strict=True):
                 part = part + term.coefficient * one.scoped(term.scope)
             parts.extend(part.smooth_parts())
-        self._check_count(len(parts), advice)
+        self._check_count(len(parts))
         return tuple(parts)
 
-    def _check_count(self, count: int, advice: str) -> None:
+    def _check_count(self, count: int) -> None:
         if count > MOST_PARTS:
             raise ValueError(
-                f"{self} expands to {count} smooth inequalities; a constraint may have at most {MOST_PARTS}{advice}"
+                f"{self} expands to {count} smooth inequalities; a constraint may have at most {MOST_PARTS}: state several, "
+                "or compare fewer groups, by groups=(a, b, …)"
             )
 
     @property

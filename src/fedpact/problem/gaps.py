@@ -23,7 +23,6 @@ class Gap(Nonsmooth):
     """
 
     name: ClassVar[str] = "gap"
-    advice: ClassVar[str] = ": compare fewer groups, by groups=(a, b, …)"
 
     function: RowFunction
     group: str
@@ -36,7 +35,7 @@ class Gap(Nonsmooth):
         if self.groups is not None and pairs > MOST_PARTS:
             raise ValueError(
                 f"column {self.group!r} has {len(self.groups)} groups, so the gap between all of them expands to {pairs} smooth "
-                f"inequalities; a constraint may have at most {MOST_PARTS}{self.advice}"
+                f"inequalities; a constraint may have at most {MOST_PARTS}: choose fewer, by groups=(a, b, …)"
             )
         self.means()  # raises here, where the gap was written
 

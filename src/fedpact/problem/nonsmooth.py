@@ -13,13 +13,9 @@ Values = Callable[[str], tuple[Tag, ...]]  # of a column of groups
 
 
 class Nonsmooth(abc.ABC):
-    """The largest of several expressions; only an upper bound on it can be written as smooth inequalities.
-
-    - `name`: in messages. `advice`: the way out where it has too many parts.
-    """
+    """The largest of several expressions; only an upper bound on it can be written as smooth inequalities."""
 
     name: ClassVar[str]
-    advice: ClassVar[str] = ""
 
     @property
     @abc.abstractmethod

@@ -1,6 +1,7 @@
 """Parties who hold rows, whether they share one model or have one each: tables become arrays, parties become buckets."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, Self
 
@@ -16,7 +17,15 @@ from fedpact.federation.groups import groups_at, with_described_groups, with_gro
 from fedpact.federation.rows import Parties, checked_seed, split_rows, title
 from fedpact.federation.setting import Setting
 from fedpact.federation.table import Table, as_table
-from fedpact.federation.table_checks import Holder, check_columns, check_labels, columns_read, mean_weights, row_weights
+from fedpact.federation.table_checks import (
+    Holder,
+    check_columns,
+    check_labels,
+    columns_read,
+    mean_weights,
+    row_weights,
+    sums_at,
+)
 from fedpact.problem.oracle import Oracle
 from fedpact.problem.personal import Own, kinds, together
 from fedpact.problem.program import Compiled, compile_problem
@@ -125,7 +134,7 @@ class RowTables(Bound):
         own = with_own_groups(problem, groups)
         compiled, columns, _ = _checked_at_party(own, agreement, name, table)
         weights = {atom: row_weights(atom, [holder]) for atom, _ in compiled.party.over_rows}
-        totals = {atom.rows_in_words: line.sum().item() for atom, line in weights.items()}
+        totals = {atom.rows_in_words: sums_at(line, np.array([0, len(line)])).item() for atom, line in weights.items()}
         stated = {atom.rows_in_words for atom, _ in problem.atoms()}  # in words that say nothing of this table
         means = [
             (str(atom) if atom.rows_in_words in stated else "a mean over one of its groups", int((line > 0).sum()))
@@ -144,7 +153,7 @@ class RowTables(Bound):
         exact = bound.whole_table_function is not None
         holder, index = Holder.of(name, table), agreement.names.index(name)
         rows = [atom.rows_in_words for atom, _ in compiled.party.over_rows]
-        totals = tuple(sum(each.totals.get(words, 0) for each in descriptions) for words in rows)
+        totals = tuple(math.fsum(each.totals.get(words, 0) for each in descriptions) for words in rows)
         weights = mean_weights(compiled, [holder], totals)
         stack = stacked(compiled.party, [table], weights, columns, (index,), bound.discloses, exact)
         personal = agreement.problem.personal
