@@ -144,19 +144,19 @@ def test_over_columns_the_label_holder_has_groups_and_weights():
 def test_a_solved_problem_keeps_its_words_and_is_verified(tmp_path: pathlib.Path):
     table = people(150)
     parties = fp.split_rows(table, parties=2, seed=1)
-    gap = fp.demographic_parity_gap(MODEL, group="sex").pooled() <= 0.05
+    gap = fp.demographic_parity_gap(MODEL, group="sex").pooled() <= 0.02
     problem = fp.minimize(fp.mean(LOSS), [gap], fp.l2(1e-2))
     result = fp.solve(problem, parties, tolerance=1e-6, save=tmp_path)
     assert result.converged, result
     assert result.problem is problem
     rates = 1 / (1 + np.exp(-scores_of(result.params, table)))
-    report = result.constraint("gap(mean(positive_rate) by sex) <= 0.05")
+    report = result.constraint("gap(mean(positive_rate) by sex) <= 0.02")
     assert report.values[0] == pytest.approx(gap_of(rates, table["sex"]), abs=1e-10)
-    assert report.values[0] == pytest.approx(0.05, abs=1e-5)
-    assert "gap(mean(positive_rate) by sex) <= 0.05" in str(result)
+    assert report.values[0] == pytest.approx(0.02, abs=1e-5)
+    assert "gap(mean(positive_rate) by sex) <= 0.02" in str(result)
     assert fp.verify(tmp_path, problem, parties, tolerance=1e-5).ok
     assert "InteriorPoint" in str(fp.explain(problem, parties))
-    chosen = fp.demographic_parity_gap(MODEL, group="sex", groups=GROUPS).pooled() <= 0.05
+    chosen = fp.demographic_parity_gap(MODEL, group="sex", groups=GROUPS).pooled() <= 0.02
     again = fp.solve(fp.minimize(fp.mean(LOSS), [chosen], fp.l2(1e-2)), parties, tolerance=1e-6)
     np.testing.assert_array_equal(again.params["w"], result.params["w"])
 
@@ -172,7 +172,7 @@ def test_a_weight_is_as_many_rows():
     assert sum(own.rows for own in often.values()) == repeated.rows == table["weight"].sum()
 
     def stated(weights: str | None) -> fp.Problem:
-        missed = fp.mean(LOSS, where=fp.col("y") == 1, weights=weights) <= 0.45
+        missed = fp.mean(LOSS, where=fp.col("y") == 1, weights=weights) <= 0.4
         gap = fp.demographic_parity_gap(MODEL, group="sex", weights=weights).pooled() <= 0.1
         both = fp.mean(LOSS, weights=weights) + fp.mean(LOSS, weights=weights).pooled()
         return fp.minimize(both, [missed.named("missed"), gap.named("gap")], fp.l2(1e-2))
