@@ -635,8 +635,11 @@ def test_a_run_that_diverges_says_whose_numbers_did(
         ({"rows": -5}, "party 'west': that is no description"),
         ({"rows": float("inf")}, "party 'west': that is no description"),
         ({"rows": 10**14}, "party 'west': that is no description"),
-        ({"counts": [-120]}, "party 'west': that is no description"),
-        ({"counts": []}, "party 'west' describes 0 means, and the problem has 1"),
+        ({"totals": {"all rows": -120}}, "party 'west': that is no description"),
+        ({"totals": {"all rows": float("nan")}}, "party 'west': that is no description"),
+        ({"totals": {"all rows": 1000}}, "party 'west' describes 60 rows, and a mean over 1000 of them"),
+        ({"totals": {}}, "party 'west' describes 0 means, and the problem has 1 others"),
+        ({"groups": {"sex": [None]}}, "party 'west': that is no description"),
         ({"columns": 3}, "party 'west': that is no description"),
     ],
 )

@@ -217,10 +217,10 @@ def test_a_value_that_no_row_has_is_named():
 @pytest.mark.parametrize(
     ("of", "options", "told"),
     [
-        (LOSS, {"groups": (0,)}, r"groups=\(0,\): two different values of column 'sex'"),
-        (LOSS, {"groups": (1, 1)}, "two different values"),
-        (LOSS, {"groups": "01"}, "two different values"),
-        (LOSS, {"groups": (0, np.nan)}, "two different values"),
+        (LOSS, {"groups": (0,)}, r"groups=\(0,\): two or more different values of column 'sex'"),
+        (LOSS, {"groups": (1, 1)}, "two or more different values"),
+        (LOSS, {"groups": "01"}, "two or more different values"),
+        (LOSS, {"groups": (0, np.nan)}, "two or more different values"),
         (LOSS, {"temperature": 0.5}, "belongs to the smooth rate of a model, but the gap is taken of logistic_loss"),
         (MODEL, {"temperature": 0.0}, r"temperature=0\.0\): a positive number"),
         (LOSS, {"group": 3}, "group=3: the name of a column"),

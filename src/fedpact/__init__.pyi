@@ -43,6 +43,14 @@ from .problem.losses import (
     squared_loss,
 )
 from .problem.models import Model, equinox_model, linear, mlp, model, squared_norm
+from .problem.named_rates import (
+    error_rate,
+    false_negative_rate,
+    false_positive_rate,
+    selection_rate,
+    true_negative_rate,
+    true_positive_rate,
+)
 from .problem.personal import Personal
 from .problem.regularizers import box, group, l1, l2
 from .problem.split import chain, split_model
@@ -111,7 +119,10 @@ __all__ = [
     "equal_opportunity_gap",
     "equalized_odds_gap",
     "equinox_model",
+    "error_rate",
     "explain",
+    "false_negative_rate",
+    "false_positive_rate",
     "group",
     "l1",
     "l1_ball",
@@ -127,6 +138,7 @@ __all__ = [
     "positive_rate",
     "postprocess",
     "protocol",
+    "selection_rate",
     "sets",
     "smoothed_hinge_loss",
     "softmax_loss",
@@ -136,6 +148,8 @@ __all__ = [
     "split_rows",
     "squared_loss",
     "squared_norm",
+    "true_negative_rate",
+    "true_positive_rate",
     "value",
     "verify",
 ]

@@ -198,6 +198,7 @@ def wire(
         typer.echo(f"fedpact: {error}", err=True)
         raise typer.Exit(1) from None
     typer.echo(f"{listing.method} over {', '.join(listing.parties)}; the pact's digest is {listing.digest}")
+    typer.echo(listing.description)
     if markdown:
         for row in (wires.TITLES, ["---"] * len(wires.TITLES), *listing.rows()):
             typer.echo(f"| {' | '.join(row)} |")

@@ -28,12 +28,13 @@ UNITS = {"f": "number", "i": "integer", "u": "integer", "b": "yes/no"}
 @dataclasses.dataclass(frozen=True)
 class MessageList:
     """The messages of a pact's runs, of one party each. The server receives every party's reply by itself, and combines them
-    then."""
+    then. `description`: what a party tells of its table before the first one."""
 
     digest: str
     method: str
     parties: tuple[str, ...]
     exchanges: tuple[Exchange, ...]
+    description: str
 
     def rows(self) -> list[tuple[str, ...]]:
         """One row for each message, in the order of TITLES."""
@@ -81,4 +82,17 @@ def wire(pact: Pact) -> MessageList:
     """Trace a pact's method over its parties' tables, loaded in this process; nothing is solved."""
     bound = pact.bind()
     plan = ExchangePlan.of(pact.method_for(bound.setting), bound)
-    return MessageList(pact.digest, pact.title_for(bound.setting), pact.parties, tuple(plan.exchanges.values()))
+    return MessageList(
+        pact.digest, pact.title_for(bound.setting), pact.parties, tuple(plan.exchanges.values()), _description(pact)
+    )
+
+
+def _description(pact: Pact) -> str:
+    """What the first party, or the first with labels, tells of its table, in words."""
+    party = (*pact.active, *pact.parties)[0]
+    told, _ = pact.setting.describe(pact.agreement, party, pact.table(party))
+    parts = [f"its {told.rows} rows", f"names, types and widths of the columns {', '.join(told.columns)}"]
+    if told.totals:
+        parts.append(f"the count or the sum of the weights of these: {'; '.join(told.totals)}")
+    parts += [f"the groups of column {name}: {', '.join(map(repr, groups))}" for name, groups in told.groups.items()]
+    return f"before the first round a party describes its table, {party} so: {'; '.join(parts)}"

@@ -117,7 +117,7 @@ class Site:
         if setting.sends_row_outputs:
             self.policy.admit_row_outputs()
         description, means = setting.describe(self.pact.agreement, self.party, table)
-        self.policy.admit_means(means, description.counts)
+        self.policy.admit_means(means)
         self.greeted = names[0], names[1], table
         return self._reply(words, description=description.as_words())
 

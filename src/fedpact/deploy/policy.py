@@ -2,8 +2,8 @@
 
 # policy.toml
 digests = ["1f0c…"]         # pacts that may run here; `fedpact wire pact.py` prints a pact's digest (default: any)
-min_rows = 20               # rows behind any mean that the party reveals, batches too; over columns, where every row's output
-                            # is sent, a party with more than 1 takes no part (default: 1)
+min_rows = 20               # rows behind any mean and in any group that the party reveals, batches too; over columns, where every
+                            # row's output is sent, a party with more than 1 takes no part (default: 1)
 max_rounds = 500            # that the party answers in one run, repeated ones after a resume too (default: no limit)
 secure_summation = false    # whether the server may see sums over parties only (default: false)
 """
@@ -63,9 +63,9 @@ class Policy:
         if self.secure_summation:
             raise Refused("its policy demands secure summation, which no engine of this version has")
 
-    def admit_means(self, means: list[str], counts: tuple[int, ...]) -> None:
-        """Refuse where a mean is taken over too few of the party's rows; one over none reveals nothing."""
-        for mean, count in zip(means, counts, strict=True):
+    def admit_means(self, means: list[tuple[str, int]]) -> None:
+        """Refuse where a mean or a group is over too few of the party's rows; one over none reveals nothing."""
+        for mean, count in means:
             if 0 < count < self.min_rows:
                 raise Refused(f"{mean} is over fewer of its rows than the {self.min_rows} that its policy demands")
 

@@ -103,7 +103,7 @@ def _served(
         "data": digest([each.as_words() for each in descriptions]),
         "start": digest(np.asarray(bound.start)),
         "seed": seed,
-        "disclose": pact.discloses,
+        "disclose": bound.discloses,
         "run": link.run,
     }
     run.open(home, owner, resume)

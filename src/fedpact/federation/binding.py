@@ -17,7 +17,8 @@ from fedpact.federation.table_checks import (
     columns_read,
     initialised,
     nobody_has,
-    selected,
+    row_weights,
+    taker,
 )
 from fedpact.problem.columns import kind
 from fedpact.problem.oracle import Oracle
@@ -99,13 +100,12 @@ def server_oracle(
         rows = arrays(own, columns)
         lines = []
         for atom, _ in program.over_rows:
-            mask = selected(atom, holder)
-            if not mask.any():
+            weights = row_weights(atom, [holder])
+            if not weights.any():
                 raise ValueError(
-                    f"{atom}: the mask {atom.where} selects none of the server's {own.rows} rows"
-                    f"{nobody_has(atom.where, [holder])}"
+                    f"{atom}: {taker(atom)} selects none of the server's {own.rows} rows{nobody_has(atom.where, [holder])}"
                 )
-            lines.append(mask / mask.sum())
+            lines.append(weights / weights.sum())
         weights = np.stack(lines) if lines else np.zeros((0, own.rows))
     else:
         check_without_rows(program)

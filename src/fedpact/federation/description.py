@@ -1,4 +1,4 @@
-"""What a holder tells about its table before the first round of a deployed run; no value of any row."""
+"""What a holder tells about its table before the first round of a deployed run: no value of a row, but which groups there are."""
 
 import dataclasses
 import math
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedpact.federation.table import Table
+from fedpact.problem.nonsmooth import Tag
 
 LARGEST = 1 << 40  # bytes of a table that somebody may describe
 
@@ -17,14 +18,16 @@ class Description:
     """A table without its values. With the descriptions of all, every site can trace the same method on the same shapes.
 
     - `columns`: by name, the dtype and the shape of one entry, of those that are read.
-    - `counts`: for each mean, over how many of these rows it is taken.
+    - `totals`: by the rows that a mean is over (`Atom.rows_in_words`), how many of them there are, or the sum of their weights.
+    - `groups`: by name, the values of columns whose groups a gap compares, all of them, where the problem does not choose some.
     - `labels`: at an active holder of columns, the columns that are no features.
     - `ids`: a digest of the column that names the rows.
     """
 
     rows: int
     columns: Mapping[str, tuple[str, tuple[int, ...]]]
-    counts: tuple[int, ...] = ()
+    totals: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    groups: Mapping[str, tuple[Tag, ...]] = dataclasses.field(default_factory=dict)
     labels: tuple[str, ...] = ()
     ids: str = ""
 
@@ -41,11 +44,13 @@ class Description:
         """From what came in a message; raises ValueError where it is none."""
         try:
             columns = {str(n): (str(np.dtype(d)), tuple(map(int, shape))) for n, (d, shape) in words["columns"].items()}
-            counts, labels = tuple(map(int, words["counts"])), tuple(map(str, words["labels"]))
-            description = cls(int(words["rows"]), columns, counts, labels, str(words["ids"]))
+            totals = {str(rows): _number(total) for rows, total in words["totals"].items()}
+            groups = {str(name): tuple(map(_tag, values)) for name, values in words["groups"].items()}
+            labels = tuple(map(str, words["labels"]))
+            description = cls(int(words["rows"]), columns, totals, groups, labels, str(words["ids"]))
             sizes = [np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in columns.values()]
             rows = description.rows
-            if rows < 0 or not all(0 <= count <= rows for count in counts) or min(sizes, default=0) < 0:
+            if rows < 0 or min(totals.values(), default=0) < 0 or min(sizes, default=0) < 0:
                 raise ValueError("numbers of rows that cannot be")
             if rows * sum(sizes) > LARGEST:
                 raise ValueError(f"more than {LARGEST} bytes")
@@ -57,3 +62,13 @@ class Description:
         """A table of this kind, filled with zeros (default: of as many rows)."""
         count = self.rows if rows is None else rows
         return Table({name: np.zeros((count, *shape), dtype) for name, (dtype, shape) in self.columns.items()})
+
+
+def _number(thing: Any) -> float:
+    if isinstance(thing, bool) or not isinstance(thing, int | float) or not math.isfinite(thing):
+        raise ValueError(f"{thing!r} is no number of rows")
+    return thing
+
+
+def _tag(thing: Any) -> Tag:
+    return thing if isinstance(thing, str) else _number(thing)

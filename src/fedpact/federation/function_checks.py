@@ -60,8 +60,8 @@ def guarded(oracles: tuple[Oracle, ...], titles: Sequence[Sequence[str]], start:
             flags[place] = True
             if empty[party, place]:
                 raise ValueError(
-                    f"{program.atoms[place][0]} has no finite value or slope on rows of {names[party]}, none of which its "
-                    "mask selects; make the function finite there by jnp.where, or leave that party out"
+                    f"{program.atoms[place][0]} has no finite value or slope on rows of {names[party]}, none of which it "
+                    "takes; make the function finite there by jnp.where, or leave that party out"
                 )
     if any(flags):
         program = dataclasses.replace(program, guarded=tuple(flags))
@@ -122,4 +122,4 @@ def _slopes(own: Oracle, w: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _may_spoil(atom: Atom) -> bool:
-    return atom.where is not None and atom.may_do_anything
+    return (atom.where is not None or atom.weights is not None) and atom.may_do_anything

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -196,10 +197,11 @@ def check_columns(columns: tuple[str, ...], holders: list[Holder]) -> None:
                 raise ValueError(
                     f"column {name!r} is {own.dtype} at {holder.title} and {at_first.dtype} at {first.title}"
                 )
-            _check_finite(name, holder)
+            check_finite(name, holder)
 
 
-def _check_finite(name: str, holder: Holder) -> None:
+def check_finite(name: str, holder: Holder) -> None:
+    """Raise ValueError where a column of a holder has NaN or infinite values."""
     column = holder.table[name]
     if not _is_finite(column):
         nan, inf = int(np.isnan(column).sum()), int(np.isinf(column).sum())
@@ -254,19 +256,50 @@ def selected(atom: Atom, holder: Holder) -> np.ndarray:
     if atom.where is None:
         return np.ones(holder.table.rows, bool)
     for name in atom.where.columns:
-        if name not in holder.table.columns:
-            raise ValueError(
-                f"the mask {atom.where} reads column {name!r}, which is missing at {holder.title}: "
-                f"it has {', '.join(holder.table.columns)}"
-            )
-        _check_finite(name, holder)
+        check_there(name, f"the mask {atom.where}", holder)
+        check_finite(name, holder)
     try:
         return atom.where(holder.table)
     except ValueError as error:
         raise ValueError(f"the mask {atom.where} at {holder.title}: {error}") from None
 
 
-def selected_by_all(atom: Atom, holders: list[Holder]) -> np.ndarray:
+def row_weights(atom: Atom, holders: list[Holder]) -> np.ndarray:
+    """The weights of all holders' rows, one after the other, before they are divided by their sum: 0 where the mask leaves a row
+    out, else 1 or what the column of weights says."""
+    mask = _selected_by_all(atom, holders)
+    if atom.weights is None:
+        return mask.astype(int)
+    return mask * np.concatenate([_checked_weights(atom.weights, holder) for holder in holders])
+
+
+def _checked_weights(name: str, holder: Holder) -> np.ndarray:
+    check_there(name, "weights=", holder)
+    column, wanted = holder.table[name], "weights are finite numbers from 0 on, one a row"
+    if column.dtype.kind not in "biuf" or column.ndim != 1:
+        what = "arrays" if column.ndim != 1 else kind(column)
+        raise ValueError(f"column {name!r} of {holder.title} holds {what}; {wanted}")
+    check_finite(name, holder)
+    below = int((column < 0).sum())
+    if below:
+        raise ValueError(f"column {name!r} of {holder.title} holds {below} negative values; {wanted}")
+    weights = column.astype(float)
+    with np.errstate(over="ignore"):
+        if not np.isfinite(weights.sum()):
+            raise ValueError(f"column {name!r} of {holder.title}: its sum is too large; divide the weights by a number")
+    return weights
+
+
+def check_there(name: str, reader: str, holder: Holder) -> None:
+    """Raise ValueError where a holder lacks a column that something reads."""
+    if name not in holder.table.columns:
+        raise ValueError(
+            f"{reader} reads column {name!r}, which is missing at {holder.title}: "
+            f"it has {', '.join(holder.table.columns)}"
+        )
+
+
+def _selected_by_all(atom: Atom, holders: list[Holder]) -> np.ndarray:
     """`selected` of every holder, one after the other."""
     if atom.where is None:
         return np.ones(sum(holder.table.rows for holder in holders), bool)
@@ -297,30 +330,45 @@ def nobody_has(mask: Mask | None, holders: list[Holder]) -> str:
     return ""
 
 
-def mean_weights(compiled: Compiled, holders: list[Holder], totals: tuple[int, ...] | None = None) -> list[np.ndarray]:
-    """The weights of every atom over rows: 1/count on a party's selected ones, the count over all parties' where pooled.
+def mean_weights(
+    compiled: Compiled, holders: list[Holder], totals: tuple[float, ...] | None = None
+) -> list[np.ndarray]:
+    """The weights of every atom over rows, divided by their sum at the party, or by that over all parties where pooled.
 
-    totals: for each of these atoms, how many rows all parties have, where others than these holders have some.
+    totals: for each of these atoms, the sum over all parties, where others than these holders have some.
     """
     sizes = np.array([holder.table.rows for holder in holders])
     starts = np.concatenate([[0], np.cumsum(sizes)])
     lines = np.zeros((len(compiled.party.over_rows), starts[-1]))
     for place, (atom, scope) in enumerate(compiled.party.over_rows):
-        mask = selected_by_all(atom, holders)
-        counts = np.add.reduceat(mask.astype(int), starts[:-1])
+        weights = row_weights(atom, holders)
+        sums = sums_at(weights, starts)
         if scope == "pooled":
-            total = int(counts.sum()) if totals is None else totals[place]
+            total = math.fsum(sums) if totals is None else totals[place]
             if not total:
-                raise ValueError(
-                    f"{atom}: the mask {atom.where} selects no row at any party{nobody_has(atom.where, holders)}"
-                )
-            counts = np.full(len(holders), total)
-        if not counts.all():
-            holder = holders[int(np.argmin(counts))]
+                raise ValueError(f"{atom}: {taker(atom)} selects no row at any party{nobody_has(atom.where, holders)}")
+            sums = np.full(len(holders), total)
+        if not sums.all():
+            holder = holders[int(np.argmin(sums))]
             raise ValueError(
-                f"{atom}: the mask {atom.where} selects none of the {holder.table.rows} rows of "
+                f"{atom}: {taker(atom)} selects none of the {holder.table.rows} rows of "
                 f"{holder.title}{nobody_has(atom.where, [holder])}, so its mean does not exist there; pool the "
                 "expression with .pooled() or leave that party out"
             )
-        lines[place] = mask / np.repeat(counts, sizes)
+        lines[place] = weights / np.repeat(sums, sizes)
     return [lines[:, start:end] for start, end in itertools.pairwise(starts.tolist())]
+
+
+def sums_at(weights: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """The sums of rows' weights between these places; to the bit the same whether others' rows stand beside them or not."""
+    if weights.dtype.kind == "i":
+        return np.add.reduceat(weights, starts[:-1])
+    return np.array([math.fsum(weights[start:end]) for start, end in itertools.pairwise(starts.tolist())])
+
+
+def taker(atom: Atom) -> str:
+    """What selects an atom's rows, in words for errors where it selects none."""
+    parts = [] if atom.where is None else [f"the mask {atom.where}"]
+    if atom.weights is not None:
+        parts.append(f"the condition {atom.weights} > 0 on weights")
+    return " and ".join(parts)

@@ -1,6 +1,6 @@
 """Atoms: the numbers that expressions are made of, each evaluated on the rows of one holder.
 
-    Mean     (1/|S|) Σ_{r in S} function(params, row r),  S the rows that a mask selects
+    Mean     Σ_{r in S} weight_r function(params, row r) / Σ_{r in S} weight_r,  S the rows that a mask selects
     Value    function(params, rows), any function that gives one number
 
 Code that compiles, checks or evaluates a problem uses the interface of `Atom` alone, so another kind of atom is another
@@ -43,17 +43,19 @@ class Evaluator:
 class Atom(abc.ABC):
     """A number that depends on the parameters and on the rows of one holder. Subclasses are frozen dataclasses.
 
-    - `over_rows`: whether it is a weighted sum of one number per row, with weights 1/count on the rows that `where` selects and
-      zero on the others; if not, its function returns one number and may read all rows.
+    - `over_rows`: whether it is a weighted sum of one number per row, with weights that add up to 1 on the rows that `where`
+      selects and are zero on the others; if not, its function returns one number and may read all rows.
     - `wanted`: what its function should return, in words for error messages.
     - `function`: evaluated as `function(params, rows)`; hashable, and atoms with the same function share its calls.
     - `where`: a mask of the rows that are averaged (default None: all rows).
+    - `weights`: the column of the rows' weights before they are divided by their sum (default None: all alike).
     """
 
     over_rows: ClassVar[bool]
     wanted: ClassVar[str]
     function: Callable[[Any, Any], jax.Array]
     where: Mask | None = None
+    weights: str | None = None
 
     @abc.abstractmethod
     def evaluate(self, call: Evaluator, weights: jax.Array | None, key: Any = None) -> jax.Array:
@@ -77,6 +79,12 @@ class Atom(abc.ABC):
     def result_shape(self, rows: int) -> tuple[int, ...]:
         """The shape that its function should return on this many rows."""
         return (rows,) if self.over_rows else ()
+
+    @property
+    def rows_in_words(self) -> str:
+        """Which rows it is over, and by which column they are weighted; the same for atoms over the same rows."""
+        where = "all rows" if self.where is None else str(self.where)
+        return where if self.weights is None else f"{where}, weights {self.weights}"
 
     @property
     def loss(self) -> Loss | None:
@@ -110,13 +118,14 @@ class Atom(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class Mean(Atom):
-    """The mean of a row-wise function over the rows of a mask."""
+    """The mean of a row-wise function over the rows of a mask, weighted by a column where one is named."""
 
     over_rows: ClassVar[bool] = True
     wanted: ClassVar[str] = "one number per row"
 
     function: RowFunction
     where: Mask | None = None
+    weights: str | None = None
 
     def evaluate(self, call: Evaluator, weights: jax.Array | None, key: Any = None) -> jax.Array:
         assert weights is not None
@@ -138,7 +147,8 @@ class Mean(Atom):
         return self.loss is None or not self.loss.known
 
     def __str__(self) -> str:
-        return f"mean({name_of(self.function)}{'' if self.where is None else f' | {self.where}'})"
+        where = "" if self.where is None else f" | {self.where}"
+        return f"mean({name_of(self.function)}{where}{'' if self.weights is None else f', weights {self.weights}'})"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,59 +10,17 @@ The scope of an expression is the rows that it is evaluated on: at each party (d
 parties' rows, `.at_server()` on the server's own rows.
 """
 
-import abc
 import dataclasses
 import itertools
 import math
 import numbers
-from typing import Any, ClassVar, Literal, NoReturn
+from collections.abc import Callable
+from typing import Any, Literal, NoReturn
 
 from fedpact.problem.atoms import Atom, Scope
+from fedpact.problem.nonsmooth import Abs, Nonsmooth, Tag, Values
 
 MOST_PARTS = 64  # smooth inequalities that one constraint may expand to: each abs in a sum doubles them
-
-
-class Nonsmooth(abc.ABC):
-    """The largest of several expressions; only an upper bound on it can be written as smooth inequalities."""
-
-    name: ClassVar[str]
-
-    @property
-    @abc.abstractmethod
-    def parts(self) -> tuple["Expression", ...]:
-        """The expressions that it is the largest of."""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Abs(Nonsmooth):
-    """The absolute value of an expression."""
-
-    name: ClassVar[str] = "abs"
-
-    inside: "Expression"
-
-    @property
-    def parts(self) -> tuple["Expression", ...]:
-        return (self.inside, -self.inside)
-
-    def __str__(self) -> str:
-        return f"abs({self.inside})"
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Largest(Nonsmooth):
-    """The largest of several expressions."""
-
-    name: ClassVar[str] = "largest"
-
-    inside: tuple["Expression", ...]
-
-    @property
-    def parts(self) -> tuple["Expression", ...]:
-        return self.inside
-
-    def __str__(self) -> str:
-        return f"largest({', '.join(map(str, self.inside))})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +98,7 @@ class Expression:
     def smooth_parts(self) -> tuple["Expression", ...]:
         """Smooth expressions whose maximum is this one: abs(a) is the larger of a and -a.
 
-        Raises ValueError where an abs or largest has a negative coefficient, or where there are more than 64 parts.
+        Raises ValueError where an abs, largest or gap has a negative coefficient, or where there are more than 64 parts.
         """
         nonsmooth = [(term, term.atom) for term in self.terms if isinstance(term.atom, Nonsmooth)]
         if not nonsmooth:
@@ -151,11 +109,7 @@ class Expression:
                     f"{self} is bounded on the side where {atom.name}(...) is not convex; only {atom.name}(...) <= bound "
                     "is convex"
                 )
-        count = math.prod(len(atom.parts) for _, atom in nonsmooth)
-        if count > MOST_PARTS:
-            raise ValueError(
-                f"{self} expands to {count} smooth inequalities; a constraint may have at most {MOST_PARTS}"
-            )
+        self._check_count(math.prod(len(atom.parts) for _, atom in nonsmooth))
         rest = Expression(tuple(term for term in self.terms if isinstance(term.atom, Atom)), self.constant)
         parts = []
         for chosen in itertools.product(*(atom.parts for _, atom in nonsmooth)):
@@ -163,7 +117,15 @@ class Expression:
             for (term, _), one in zip(nonsmooth, chosen, strict=True):
                 part = part + term.coefficient * one.scoped(term.scope)
             parts.extend(part.smooth_parts())
+        self._check_count(len(parts))
         return tuple(parts)
+
+    def _check_count(self, count: int) -> None:
+        if count > MOST_PARTS:
+            raise ValueError(
+                f"{self} expands to {count} smooth inequalities; a constraint may have at most {MOST_PARTS}: state several, "
+                "or compare fewer groups, by groups=(a, b, …)"
+            )
 
     @property
     def is_smooth(self) -> bool:
@@ -179,6 +141,14 @@ class Expression:
             else:
                 out += [inner for part in term.atom.parts for inner in part.scoped(term.scope).atoms()]
         return tuple(out)
+
+    def with_groups(self, values: Values) -> "Expression":
+        """The same with the values of groups that gaps leave open; itself where they leave none open."""
+        atoms = [t.atom.with_groups(values) if isinstance(t.atom, Nonsmooth) else t.atom for t in self.terms]
+        if all(new is term.atom for new, term in zip(atoms, self.terms, strict=True)):
+            return self
+        terms = (dataclasses.replace(term, atom=new) for new, term in zip(atoms, self.terms, strict=True))
+        return Expression(tuple(terms), self.constant)
 
     def scoped(self, scope: Scope) -> "Expression":
         """The same expression with every term in `scope`. Raises ValueError where a term has another one already."""
@@ -330,6 +300,16 @@ class Constraint:
         below = self._one_sided(self.lower - self.expression) if not math.isinf(self.lower) else ()
         return above + below
 
+    def with_groups(self, values: Callable[[str, Scope], tuple[Tag, ...]]) -> "Constraint":
+        """The same under its name, with the values of groups that gaps leave open, by column and scope."""
+        try:
+            expression = self.expression.with_groups(lambda column: values(column, self.scope))
+        except ValueError as error:
+            raise ValueError(f"constraint {self.name!r}: {error}") from None
+        if expression is self.expression:
+            return self
+        return dataclasses.replace(self, expression=expression, given_name=self.name)
+
     @property
     def is_convex(self) -> bool:
         """Whether it is known to admit a convex set of parameters."""
@@ -343,7 +323,7 @@ class Constraint:
             raise ValueError(f"constraint {self.name!r}: {error}") from None
         if exact and len(parts) > 1:
             raise ValueError(
-                f"constraint {self.name!r}: abs(...) or largest(...) == number is not smooth; write abs(...) <= number"
+                f"constraint {self.name!r}: abs(...), largest(...) or a gap == number is not smooth; write abs(...) <= number"
             )
         return parts
 

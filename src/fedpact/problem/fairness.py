@@ -1,14 +1,14 @@
-"""Gaps between two groups, as expressions: `fp.equal_opportunity_gap(loss, group="sex") <= 0.01` is a constraint.
+"""Gaps between groups, as expressions: `fp.equal_opportunity_gap(loss, group="sex") <= 0.01` is a constraint.
 
-    equal opportunity     |m(positive, a) - m(positive, b)|
-    demographic parity    |m(a) - m(b)|
-    equalised odds        max over positive and negative of |m(label, a) - m(label, b)|
+    equal opportunity     max over groups a, b of m(positive, a) - m(positive, b)
+    demographic parity    max over groups a, b of m(a) - m(b)
+    equalised odds        max over positive and negative labels and groups a, b of m(label, a) - m(label, b)
 
-a and b are the two groups and m(S) is a mean over the rows of S: of a loss, as in Liu, Fan, Zhou, Shi, Pei, Chu and Zhang,
-"Achieving model fairness in vertical federated learning" (arXiv:2109.08344), whose DEO is the first line with the training
-loss; or, for a model in place of a loss, of its smooth positive rate sigmoid(score / temperature), since rates of hard
-decisions have zero gradient. Like every expression a gap is evaluated at each party, `.pooled()` over all rows, or
-`.at_server()`; over split columns it is over all rows.
+m(S) is a mean over the rows of S: of a loss, as in Liu, Fan, Zhou, Shi, Pei, Chu and Zhang, "Achieving model fairness in
+vertical federated learning" (arXiv:2109.08344), whose DEO is the first line with the training loss; of `fp.decisions`, and then
+it is a counted rate; or, for a model in place of a loss, of its smooth positive rate sigmoid(score / temperature). The groups
+are all values of a column that the parties have, or those that are chosen. Like every expression a gap is evaluated at each
+party, `.pooled()` over all rows, or `.at_server()`; over split columns it is over all rows.
 
 Equal opportunity and equalised odds are of Hardt, Price and Srebro, "Equality of opportunity in supervised learning"
 (NIPS 2016), for decisions; Donini and others, "Empirical risk minimization under fairness constraints" (NeurIPS 2018),
@@ -16,18 +16,21 @@ take the gap of losses.
 """
 
 import numbers
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from fedpact.problem.atoms import RowFunction
-from fedpact.problem.columns import Mask, col
+from fedpact.problem.columns import Column, Mask, col
 from fedpact.problem.expressions import Expression
-from fedpact.problem.functions import largest, mean
+from fedpact.problem.functions import largest
+from fedpact.problem.gaps import Gap
 from fedpact.problem.losses import Loss, positive_rate
 from fedpact.problem.models import Model
+from fedpact.problem.nonsmooth import Tag
 
 Measured = Loss | Model | RowFunction  # the function whose means are compared
-Tag = float | str  # a value of the label's or the group's column
 
 
 def equal_opportunity_gap(
@@ -36,43 +39,56 @@ def equal_opportunity_gap(
     group: str,
     label: str | None = None,
     positive: Tag | None = None,
-    groups: tuple[Tag, Tag] = (0, 1),
+    groups: Sequence[Tag] | None = None,
+    weights: str | None = None,
     temperature: float = 1.0,
 ) -> Expression:
-    """The equal-opportunity gap |mean(loss | positive, group a) - mean(loss | positive, group b)|.
+    """The equal-opportunity gap: the largest less the smallest mean(loss | positive, group) of the groups.
 
-    - `loss`: a loss, a row-wise function, or a model for its smooth positive rate sigmoid(score / temperature).
+    - `loss`: a loss, `fp.decisions(model)` for counted rates, a row-wise function, or a model for its smooth positive rate
+      sigmoid(score / temperature).
     - `group`: the column of group membership.
     - `label`: the column of labels (default: the label column of the loss, else "y").
     - `positive`: the value of a positive label (default: the positive label of the loss, else 1).
-    - `groups`: the two values (a, b) of the column `group` (default (0, 1)).
+    - `groups`: two or more values of the column `group` that are compared (default None: all that it has over all parties, or
+      at the server for a gap `.at_server()`).
+    - `weights`: the column of the rows' weights in all means, as in `fp.mean` (default None: every row weighs 1).
     - `temperature`: of the smooth positive rate (> 0, default 1; smaller is closer to the rate of hard decisions); only with a
       model.
 
-    Returns an `Expression` in the units of the loss; bounded from above it is two smooth inequalities. Raises ValueError or
-    TypeError where an argument is not of this form.
+    Returns an `Expression` in the units of the loss; bounded from above it is k(k - 1) smooth inequalities for k groups, at most
+    64. Raises ValueError or TypeError where an argument is not of this form.
 
         fair = fp.equal_opportunity_gap(fp.logistic_loss(fp.linear()), group="sex") <= 0.01
     """
     function = _function(loss, temperature)
-    return _gap(function, group, groups, _positives(function, label, positive))
+    return _gap(function, group, groups, weights, _positives(function, label, positive))
 
 
 def demographic_parity_gap(
-    loss: Measured, *, group: str, groups: tuple[Tag, Tag] = (0, 1), temperature: float = 1.0
+    loss: Measured,
+    *,
+    group: str,
+    groups: Sequence[Tag] | None = None,
+    weights: str | None = None,
+    temperature: float = 1.0,
 ) -> Expression:
-    """The demographic-parity gap |mean(loss | group a) - mean(loss | group b)|, over all labels.
+    """The demographic-parity gap: the largest less the smallest mean(loss | group) of the groups, over all labels.
 
-    - `loss`: a model for its smooth positive rate sigmoid(score / temperature), the usual choice; or a loss or row-wise function.
+    - `loss`: `fp.decisions(model)` for counted rates, or a model for its smooth positive rate sigmoid(score / temperature), the
+      usual choices; or a loss or row-wise function.
     - `group`: the column of group membership.
-    - `groups`: the two values (a, b) of that column (default (0, 1)).
+    - `groups`: two or more values of the column `group` that are compared (default None: all that it has over all parties, or
+      at the server for a gap `.at_server()`).
+    - `weights`: the column of the rows' weights in all means, as in `fp.mean` (default None: every row weighs 1).
     - `temperature`: of the smooth positive rate (> 0, default 1); only with a model.
 
-    Returns an `Expression`. Raises ValueError or TypeError where an argument is not of this form.
+    Returns an `Expression`; bounded from above it is k(k - 1) smooth inequalities for k groups, at most 64. Raises ValueError or
+    TypeError where an argument is not of this form.
 
         fair = fp.demographic_parity_gap(fp.linear(), group="sex") <= 0.05
     """
-    return _gap(_function(loss, temperature), group, groups)
+    return _gap(_function(loss, temperature), group, groups, weights)
 
 
 def equalized_odds_gap(
@@ -81,34 +97,38 @@ def equalized_odds_gap(
     group: str,
     label: str | None = None,
     positive: Tag | None = None,
-    groups: tuple[Tag, Tag] = (0, 1),
+    groups: Sequence[Tag] | None = None,
+    weights: str | None = None,
     temperature: float = 1.0,
 ) -> Expression:
     """The equalised-odds gap: the larger of the gap among positive labels and the gap among the others.
 
-    - `loss`: a loss, a row-wise function, or a model for its smooth positive rate sigmoid(score / temperature).
+    - `loss`: a loss, `fp.decisions(model)` for counted rates, a row-wise function, or a model for its smooth positive rate
+      sigmoid(score / temperature).
     - `group`: the column of group membership.
     - `label`: the column of labels (default: the label column of the loss, else "y").
     - `positive`: the value of a positive label (default: the positive label of the loss, else 1).
-    - `groups`: the two values (a, b) of the column `group` (default (0, 1)).
+    - `groups`: two or more values of the column `group` that are compared (default None: all that it has over all parties, or
+      at the server for a gap `.at_server()`).
+    - `weights`: the column of the rows' weights in all means, as in `fp.mean` (default None: every row weighs 1).
     - `temperature`: of the smooth positive rate (> 0, default 1); only with a model.
 
-    Returns an `Expression`; bounded from above it is four smooth inequalities, since each gap is an absolute value. Raises
-    ValueError or TypeError where an argument is not of this form.
+    Returns an `Expression`; bounded from above it is 2k(k - 1) smooth inequalities for k groups, at most 64. Raises ValueError or
+    TypeError where an argument is not of this form.
     """
     function = _function(loss, temperature)
     positives = _positives(function, label, positive)
-    return largest(_gap(function, group, groups, positives), _gap(function, group, groups, ~positives))
+    return largest(*(_gap(function, group, groups, weights, among) for among in (positives, ~positives)))
 
 
-def _gap(function: RowFunction, group: Any, groups: Any, among: Mask | None = None) -> Expression:
-    column = _column(group, "group")
-    pair = tuple(groups) if isinstance(groups, Iterable) and not isinstance(groups, str) else ()
-    if len(pair) != 2 or not all(_is_tag(value) for value in pair) or pair[0] == pair[1]:
-        raise ValueError(f"groups={groups!r}: two different values of column {group!r}, numbers or strings")
-    masks = (column == value if among is None else among & (column == value) for value in pair)
-    a, b = (mean(function, where=mask) for mask in masks)
-    return abs(a - b)
+def _gap(function: RowFunction, group: Any, groups: Any, weights: Any, among: Mask | None = None) -> Expression:
+    column = _column(group, "group").name
+    if groups is not None:
+        chosen = tuple(groups) if isinstance(groups, Iterable) and not isinstance(groups, str) else ()
+        if len(chosen) < 2 or not all(map(_is_tag, chosen)) or len(set(chosen)) < len(chosen):
+            raise ValueError(f"groups={groups!r}: two or more different values of column {group!r}, numbers or strings")
+        groups = tuple(value.item() if isinstance(value, np.generic) else value for value in chosen)
+    return Gap(function, column, groups, among, weights).expression
 
 
 def _function(measured: Any, temperature: float) -> RowFunction:
@@ -138,7 +158,7 @@ def _positives(function: RowFunction, label: Any, positive: Any) -> Mask:
     return column == positive
 
 
-def _column(name: Any, role: str) -> Any:
+def _column(name: Any, role: str) -> Column:
     if not isinstance(name, str):
         raise TypeError(f"{role}={name!r}: the name of a column")
     return col(name)

@@ -7,18 +7,21 @@ import jax
 
 from fedpact.problem.atoms import Mean, RowFunction, Scope, Value, check_hash
 from fedpact.problem.columns import Mask
-from fedpact.problem.expressions import Constraint, Expression, Largest, Term, without_scope
+from fedpact.problem.expressions import Constraint, Expression, Term, without_scope
 from fedpact.problem.losses import Loss
+from fedpact.problem.nonsmooth import Largest
 
 
-def mean(function: RowFunction, where: Mask | None = None) -> Expression:
-    """The mean of a row-wise function over rows, (1/|S|) Σ_{r in S} function(params, row r).
+def mean(function: RowFunction, where: Mask | None = None, weights: str | None = None) -> Expression:
+    """The mean of a row-wise function over rows, Σ_{r in S} weight_r function(params, row r) / Σ_{r in S} weight_r.
 
     - `function`: a loss such as `fp.logistic_loss(model)`, or a hashable function `(params, rows) -> (rows,)` in JAX.
     - `where`: a mask of the rows S (default None: all rows).
+    - `weights`: the column of the rows' weights, finite numbers from 0 on (default None: every row weighs 1). A row of weight 2
+      counts as two rows.
 
     Returns an `Expression`, evaluated at each party unless `.pooled()` or `.at_server()`. Raises TypeError where `function` is
-    not a function or `where` is not a mask.
+    not a function, `where` is not a mask or `weights` is not a name.
 
         recall_loss = fp.mean(fp.logistic_loss(fp.linear()), where=fp.col("y") == 1)
     """
@@ -27,7 +30,9 @@ def mean(function: RowFunction, where: Mask | None = None) -> Expression:
     check_hash(function)
     if where is not None and not isinstance(where, Mask):
         raise TypeError(f'where= takes a mask such as fp.col("y") == 1, not {where!r}')
-    return Expression((Term(1.0, Mean(function, where)),))
+    if not isinstance(weights, str | None):
+        raise TypeError(f"weights={weights!r}: the name of a column with the rows' weights")
+    return Expression((Term(1.0, Mean(function, where, weights)),))
 
 
 def value(function: Callable[[Any, Any], jax.Array]) -> Expression:

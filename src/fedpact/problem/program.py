@@ -235,7 +235,8 @@ class Compiled:
 
 
 def compile_problem(problem: Problem, shape: Shape, parties: int) -> Compiled:
-    """Compile a problem into the program of every party and that of the server."""
+    """Compile a problem, of which no groups are open, into the program of every party and that of the server."""
+    assert not problem.open_groups()
     sides: dict[Scope, list[Expression]] = {"party": [], "pooled": [], "server": []}
     equal: dict[Scope, list[bool]] = {"party": [], "pooled": [], "server": []}
     digests: dict[Any, str] = {}

@@ -9,6 +9,7 @@ from fedpact.problem.expressions import Constraint, Expression
 from fedpact.problem.functions import as_expression
 from fedpact.problem.losses import Loss
 from fedpact.problem.models import Model
+from fedpact.problem.nonsmooth import Tag
 from fedpact.problem.personal import Personal
 from fedpact.problem.regularizers import Regularizer
 
@@ -53,6 +54,23 @@ class Problem:
         """The atoms of objective and constraints with their scopes."""
         expressions = [self.objective, *(c.expression for c in self.constraints)]
         return tuple(atom for expression in expressions for atom in expression.atoms())
+
+    def with_groups(self, values: Callable[[str, Scope], tuple[Tag, ...]]) -> "Problem":
+        """The same with the values of groups that gaps leave open, by column and scope; itself where they leave none open."""
+        constraints = tuple(constraint.with_groups(values) for constraint in self.constraints)
+        same = all(new is old for new, old in zip(constraints, self.constraints, strict=True))
+        return self if same else dataclasses.replace(self, constraints=constraints)
+
+    def open_groups(self) -> tuple[tuple[str, Scope], ...]:
+        """The columns of groups whose values gaps leave open, with the scopes of these gaps."""
+        asked: dict[tuple[str, Scope], None] = {}
+
+        def any_two(column: str, scope: Scope) -> tuple[Tag, ...]:
+            asked[column, scope] = None
+            return 0, 1
+
+        self.with_groups(any_two)
+        return tuple(asked)
 
     def __str__(self) -> str:
         lines = [f"minimise {self.objective}{' + h' if self.regularizer.parts else ''}"]

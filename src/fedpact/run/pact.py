@@ -25,7 +25,6 @@ from fedpact.run.selection import checked_starts, chosen, from_starts, protected
 from fedpact.run.solve import solve
 from fedpact.settings import bind, setting_of
 from fedpact.settings.base import Agreement, Bound
-from fedpact.settings.row_tables import DISCLOSED
 
 OPTIONS = ("tolerance", "max_rounds", "start", "starts", "seed", "disclose", "driver", "privacy", "scale")
 
@@ -109,13 +108,9 @@ class Pact:
         return bool(self.active)
 
     @property
-    def discloses(self) -> bool:
-        """Whether parties disclose constraints and multipliers in each round: by option, else where there are few."""
-        if self.columns or self.starts > 1:
-            return False
-        constraints = sum(len(c.inequalities()) for c in self.problem.constraints if c.scope == "party")
-        disclose = self.options.get("disclose")
-        return len(self.parties) * max(1, constraints) <= DISCLOSED if disclose is None else bool(disclose)
+    def disclose(self) -> bool | None:
+        """Whether parties disclose constraints and multipliers in each round; None where it depends on how many there are."""
+        return False if self.columns or self.starts > 1 else self.options.get("disclose")
 
     @property
     def digest(self) -> str:
@@ -150,7 +145,7 @@ class Pact:
     def agreement(self) -> Agreement:
         """What all sites agree on besides the method."""
         start, seed = self.options.get("start"), checked_seed(self.options.get("seed", 0))
-        return Agreement(self.problem, self.parties, self.active, self.id, start, seed, self.discloses)
+        return Agreement(self.problem, self.parties, self.active, self.id, start, seed, self.disclose)
 
     def bind(self) -> Bound:
         """The problem with all parties' tables, loaded in this process."""

@@ -51,7 +51,7 @@ class Agreement:
     id: str | None = None
     start: Any = None
     seed: int = 0
-    disclose: bool = False
+    disclose: bool | None = False
     descriptions: tuple[Description, ...] = ()
     server: Description | None = None
 
@@ -138,8 +138,9 @@ class Bound(eqx.Module):
 
     @classmethod
     @abc.abstractmethod
-    def describe(cls, agreement: Agreement, name: str, table: Table) -> tuple[Description, list[str]]:
-        """At a party of a deployed run: its table without any value of a row, and in words the means that it will send."""
+    def describe(cls, agreement: Agreement, name: str, table: Table) -> tuple[Description, list[tuple[str, int]]]:
+        """At a party of a deployed run: its table without any value of a row, and what it will reveal of some of its rows, in
+        words that may be sent, with the number of these rows."""
 
     @classmethod
     @abc.abstractmethod

@@ -17,6 +17,7 @@ from fedpact.certificate import Certificate, Counted, Measured, certificate_of
 from fedpact.federation.blocks import Block, blocks_of, over_all_rows, top_parameters
 from fedpact.federation.columns import INPUTS, ColumnParties
 from fedpact.federation.description import Description
+from fedpact.federation.groups import groups_at, with_described_groups, with_groups
 from fedpact.federation.rows import checked_seed, title
 from fedpact.federation.setting import Setting
 from fedpact.federation.table import Table
@@ -193,7 +194,8 @@ class ColumnsBound(Bound):
 
     @classmethod
     def _bind(cls, problem: Problem, parties: ColumnParties, start: Any, seed: int, labels_known: bool = True) -> Self:
-        """`labels_known`: False where zeros stand in place of labels and groups, on which nothing is checked."""
+        """`labels_known`: False where zeros stand in place of labels and groups, on which nothing is checked; then the problem
+        leaves no groups open."""
         if problem.personal is not None:
             raise ValueError(
                 "personal= is for parties who hold rows: where columns are split, all share one model's parts"
@@ -207,12 +209,12 @@ class ColumnsBound(Bound):
             raise ValueError(
                 f"a party is called {TOP!r}, which names the parameters of the top model; call it otherwise"
             )
-        stated = over_all_rows(problem)
+        labels = Holder.of(parties.active[0], parties.labels)
+        stated = with_groups(over_all_rows(problem), [labels])
         blocks, embedded = blocks_of(model, parties, start, checked_seed(seed))
         top = top_parameters(model, embedded, start, checked_seed(seed))
         shape = Shape.of(top)
         compiled = compile_problem(stated, shape, 1)
-        labels = Holder.of(parties.active[0], parties.labels)
         embedding = {EMBEDDED: embedded}
         weights: Any
         if labels_known:
@@ -242,7 +244,7 @@ class ColumnsBound(Bound):
     # deployed
 
     @classmethod
-    def describe(cls, agreement: Agreement, name: str, table: Table) -> tuple[Description, list[str]]:
+    def describe(cls, agreement: Agreement, name: str, table: Table) -> tuple[Description, list[tuple[str, int]]]:
         """Its features, and which labels and groups it has if it is active."""
         id = agreement.id
         if INPUTS not in table.columns:
@@ -254,7 +256,8 @@ class ColumnsBound(Bound):
                 "in `active`"
             )
         ids = "" if id is None else _digest_of_ids(name, table, id)
-        return Description.of(table, (INPUTS, *labels), labels=labels, ids=ids), []
+        groups = groups_at(agreement.problem, Holder.of(name, table)) if name in agreement.active else {}
+        return Description.of(table, (INPUTS, *labels), labels=labels, groups=groups, ids=ids), []
 
     @classmethod
     def bind_at_party(cls, agreement: Agreement, name: str, table: Table) -> tuple[Self, Block]:
@@ -298,7 +301,9 @@ class ColumnsBound(Bound):
             features = (own_tables[name] if name in own_tables else each.zeros())[INPUTS]
             tables[name] = Table({INPUTS: features, **(dict(known.items()) if name in active else {})})
         parties = ColumnParties(tables, active)
-        return cls._bind(agreement.problem, parties, agreement.start, agreement.seed, labels is not None)
+        holder = names.index(active[0])
+        problem = with_described_groups(agreement.problem, names[holder : holder + 1], [descriptions[holder]], None)
+        return cls._bind(problem, parties, agreement.start, agreement.seed, labels is not None)
 
 
 def _with_labels(block: Block, bucket: tuple[int, ...], oracle: Oracle, parties: ColumnParties) -> Block:

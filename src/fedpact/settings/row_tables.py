@@ -1,6 +1,7 @@
 """Parties who hold rows, whether they share one model or have one each: tables become arrays, parties become buckets."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, Self
 
@@ -12,10 +13,19 @@ from fedpact.federation.binding import check_server_rows, server_oracle, startin
 from fedpact.federation.buckets import buckets, stacked
 from fedpact.federation.description import Description
 from fedpact.federation.function_checks import check_row_wise, guarded, guarded_server, not_finite
+from fedpact.federation.groups import groups_at, with_described_groups, with_groups, with_own_groups
 from fedpact.federation.rows import Parties, checked_seed, split_rows, title
 from fedpact.federation.setting import Setting
 from fedpact.federation.table import Table, as_table
-from fedpact.federation.table_checks import Holder, check_columns, check_labels, columns_read, mean_weights, selected
+from fedpact.federation.table_checks import (
+    Holder,
+    check_columns,
+    check_labels,
+    columns_read,
+    mean_weights,
+    row_weights,
+    sums_at,
+)
 from fedpact.problem.oracle import Oracle
 from fedpact.problem.personal import Own, kinds, together
 from fedpact.problem.program import Compiled, compile_problem
@@ -70,15 +80,15 @@ class RowTables(Bound):
         if server_table is not None and not server_table.rows:
             raise ValueError("the server's table holds no rows; give it some, or leave server= out")
         params = starting_point(problem, parties, start, checked_seed(seed))
-        compiled = compile_problem(problem, Shape.of(params), len(parties))
         check_server_rows(problem, server_table)
         holders = [Holder.of(name, parties[name]) for name in parties]
+        problem = with_groups(problem, holders, server_table)
+        compiled = compile_problem(problem, Shape.of(params), len(parties))
         columns, whole_table_function = columns_read(compiled.party, holders[0])
         check_columns(columns, holders)
         check_labels(problem, holders, params, ("party", "pooled"))
         weights = mean_weights(compiled, holders)
-        if disclose is None:
-            disclose = len(parties) * max(1, len(compiled.party.constraints)) <= DISCLOSED
+        disclose = _discloses(disclose, compiled)
         order = buckets([h.table.rows for h in holders], exact=whole_table_function is not None)
         personal = problem.personal
         own_sets = personal and personal.by_party(parties.names, params)
@@ -118,21 +128,34 @@ class RowTables(Bound):
     # deployed
 
     @classmethod
-    def describe(cls, agreement: Agreement, name: str, table: Table) -> tuple[Description, list[str]]:
-        compiled, columns, _ = _checked_at_party(agreement, name, table)
-        holder, means = Holder.of(name, table), [atom for atom, _ in compiled.party.over_rows]
-        counts = tuple(int(selected(atom, holder).sum()) for atom in means)
-        return Description.of(table, columns, counts=counts), [str(atom) for atom in means]
+    def describe(cls, agreement: Agreement, name: str, table: Table) -> tuple[Description, list[tuple[str, int]]]:
+        problem, holder = agreement.problem, Holder.of(name, table)
+        groups = groups_at(problem, holder)
+        own = with_own_groups(problem, groups)
+        compiled, columns, _ = _checked_at_party(own, agreement, name, table)
+        weights = {atom: row_weights(atom, [holder]) for atom, _ in compiled.party.over_rows}
+        totals = {atom.rows_in_words: sums_at(line, np.array([0, len(line)])).item() for atom, line in weights.items()}
+        stated = {atom.rows_in_words for atom, _ in problem.atoms()}  # in words that say nothing of this table
+        means = [
+            (str(atom) if atom.rows_in_words in stated else "a mean over one of its groups", int((line > 0).sum()))
+            for atom, line in weights.items()
+        ]
+        for column, values in groups.items():
+            means += [(f"a group in column {column!r}", int((table[column] == value).sum())) for value in values]
+        return Description.of(table, columns, totals=totals, groups=groups), means
 
     @classmethod
     def bind_at_party(cls, agreement: Agreement, name: str, table: Table) -> tuple[Self, Oracle]:
         bound = cls._bind_described(agreement, agreement.server)
-        compiled, columns, params = _checked_at_party(agreement, name, table)
+        descriptions, problem = agreement.descriptions, agreement.problem
+        problem = with_described_groups(problem, agreement.names, descriptions, agreement.server)
+        compiled, columns, params = _checked_at_party(problem, agreement, name, table)
         exact = bound.whole_table_function is not None
         holder, index = Holder.of(name, table), agreement.names.index(name)
-        totals = tuple(np.sum([each.counts for each in agreement.descriptions], axis=0).astype(int).tolist())
+        rows = [atom.rows_in_words for atom, _ in compiled.party.over_rows]
+        totals = tuple(math.fsum(each.totals.get(words, 0) for each in descriptions) for words in rows)
         weights = mean_weights(compiled, [holder], totals)
-        stack = stacked(compiled.party, [table], weights, columns, (index,), agreement.disclose, exact)
+        stack = stacked(compiled.party, [table], weights, columns, (index,), bound.discloses, exact)
         personal = agreement.problem.personal
         own_set = personal and personal.of_party(name, agreement.names, params)
         stack = _with_sets(stack, own_set and [own_set])
@@ -148,7 +171,10 @@ class RowTables(Bound):
     ) -> tuple[Self, Description | None]:
         bound = cls._bind_described(agreement, server)
         read = tuple(bound.server_data.functions.rows)
-        return bound, None if server is None else Description.of(server, read)
+        if server is None:
+            return bound, None
+        groups = groups_at(agreement.problem, Holder("the server", server), server=True)
+        return bound, Description.of(server, read, groups=groups)
 
     @classmethod
     def _bind_described(cls, agreement: Agreement, server: Table | Description | None) -> Self:
@@ -157,17 +183,16 @@ class RowTables(Bound):
         _check_agreeing(names, descriptions)
         first = descriptions[0].zeros(1)
         params = starting_point(problem, Parties({names[0]: first}), agreement.start, agreement.seed)
+        problem = with_described_groups(problem, names, descriptions, server)
         compiled = compile_problem(problem, Shape.of(params), len(names))
         holder = Holder.of(names[0], first)
         columns, whole_table_function = columns_read(compiled.party, holder)
-        means = len(compiled.party.over_rows)
-        for name, each in zip(names, descriptions, strict=True):
-            if len(each.counts) != means:
-                raise ValueError(f"{title(name)} describes {len(each.counts)} means, and the problem has {means}")
+        _check_totals(agreement)
+        means, disclose = len(compiled.party.over_rows), _discloses(agreement.disclose, compiled)
         rows = 1 if whole_table_function is None else descriptions[0].rows
         everyone = tuple(range(len(names)))
         tables, weights = [descriptions[0].zeros(rows)] * len(names), [np.zeros((means, rows))] * len(names)
-        stack = stacked(compiled.party, tables, weights, columns, everyone, agreement.disclose, exact=True)
+        stack = stacked(compiled.party, tables, weights, columns, everyone, disclose, exact=True)
         any_set = problem.personal and problem.personal.like(Everywhere(), params)
         stack = _with_sets(stack, any_set and [any_set] * len(names))
         w: Any = compiled.party.shape.ravel(params)
@@ -194,9 +219,17 @@ def _with_sets(stack: Oracle, own_sets: Sequence[Own] | None) -> Oracle:
     return stack if not own_sets else dataclasses.replace(stack, personal=together(own_sets))
 
 
-def _checked_at_party(agreement: Agreement, name: str, table: Table) -> tuple[Compiled, tuple[str, ...], Any]:
+def _discloses(asked: bool | None, compiled: Compiled) -> bool:
+    """Whether parties disclose their curves: as asked, else where there are few."""
+    program = compiled.party
+    return program.parties * max(1, len(program.constraints)) <= DISCLOSED if asked is None else asked
+
+
+def _checked_at_party(
+    problem: Problem, agreement: Agreement, name: str, table: Table
+) -> tuple[Compiled, tuple[str, ...], Any]:
     """A party's part of a problem, checked on its own rows: programs, columns that are read, first parameters."""
-    problem, holder = agreement.problem, Holder.of(name, table)
+    holder = Holder.of(name, table)
     params = starting_point(problem, Parties({name: table}), agreement.start, agreement.seed)
     compiled = compile_problem(problem, Shape.of(params), len(agreement.names))
     columns, _ = columns_read(compiled.party, holder)
@@ -220,6 +253,22 @@ def _check_agreeing(names: tuple[str, ...], descriptions: Sequence[Description])
                 raise ValueError(
                     f"column {column!r} has {here[0]}{list(here[1])} a row at {title(name)} and "
                     f"{at_first[0]}{list(at_first[1])} at {title(names[0])}; all parties need the same"
+                )
+
+
+def _check_totals(agreement: Agreement) -> None:
+    """Every party describes the means that the problem has over its rows and groups, over no more rows than it has."""
+    for name, each in zip(agreement.names, agreement.descriptions, strict=True):
+        own = with_own_groups(agreement.problem, each.groups)
+        means = {atom.rows_in_words: atom for atom, scope in own.atoms() if atom.over_rows and scope != "server"}
+        if each.totals.keys() != means.keys():
+            raise ValueError(
+                f"{title(name)} describes {len(each.totals)} means, and the problem has {len(means)} others"
+            )
+        for words, atom in means.items():
+            if atom.weights is None and each.totals[words] > each.rows:
+                raise ValueError(
+                    f"{title(name)} describes {each.rows} rows, and a mean over {each.totals[words]:g} of them"
                 )
 
 
