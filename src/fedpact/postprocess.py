@@ -155,8 +155,8 @@ def equal_opportunity(
 
     Returns a `DrawnThresholds`. Raises ValueError or TypeError where an argument is not of this form.
 
-        rule = fp.postprocess.equal_opportunity(result.predict(table), table["y"], table["group"])
-        decisions = rule.predict(result.predict(new), new["group"])
+        rule = fp.postprocess.equal_opportunity(result.scores(table), table["y"], table["group"])
+        decisions = rule.predict(result.scores(new), new["group"])
     """
     scores, is_positive, of_row, pair = _fitting(scores, labels, groups, positive)
     names = [name.item() for name in np.unique(of_row)]
