@@ -10,7 +10,7 @@ its histogram       pairs in one bin count one half; so θ̂ is off by at most h
 
 import dataclasses
 import functools
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from scipy.optimize import brentq
@@ -152,6 +152,6 @@ def _newcombe(auc: float, error: float, negatives: float, positives: float, conf
         return abs(auc - theta) - z * np.sqrt(theta * (1 - theta) * pairs / (negatives * positives))
 
     inside = min(max(auc, 1e-12), 1 - 1e-12)  # at 0 and at 1 itself V is 0
-    low = 0.0 if auc <= 0 else float(brentq(beyond, 0.0, inside))
-    high = 1.0 if auc >= 1 else float(brentq(beyond, inside, 1.0))
-    return max(0.0, low - error), min(1.0, high + error)
+    low: Any = 0.0 if auc <= 0 else brentq(beyond, 0.0, inside)
+    high: Any = 1.0 if auc >= 1 else brentq(beyond, inside, 1.0)
+    return max(0.0, float(low) - error), min(1.0, float(high) + error)
