@@ -99,8 +99,8 @@ class Rates:
         if measure not in MEASURES:
             raise ValueError(f"interval({measure!r}): one of {', '.join(MEASURES)}")
         if measure == "auc":
-            sizes = [_effective(self.sums[label], self.squares[label]) for label in (0, 1)]
-            return _newcombe(*self._ordered_pairs, *sizes, self.confidence)
+            negatives, positives = (_effective(self.sums[label], self.squares[label]) for label in (0, 1))
+            return _newcombe(self.auc, self.auc_error, negatives, positives, self.confidence)
         rate = self._rate(measure)
         among = np.array(CELLS[measure][1], bool)
         return _clopper_pearson(rate, _effective(self.sums[among], self.squares[among]), self.confidence)

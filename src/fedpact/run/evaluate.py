@@ -58,7 +58,7 @@ def evaluate(
         table = fp.evaluate(result, hospitals, label="y", group="sex")
         table.at(party="north", group="f").true_positive_rate
     """
-    check("evaluate", "confidence", confidence, lambda x: 0 < x < 1, "between 0 and 1")
+    confidence = checked_confidence(confidence)
     if isinstance(model, Result):
         if params is not None:
             raise ValueError("evaluate(params=...): a result has parameters of its own")
@@ -74,7 +74,13 @@ def evaluate(
     counts = {}
     for party, table, scores in _scored(model, params, parties):
         counts[party] = count_rows(party, table, scores, asked)
-    return checked(Evaluation(counts, asked, float(confidence)))
+    return checked(Evaluation(counts, asked, confidence))
+
+
+def checked_confidence(confidence: Any) -> float:
+    """As a user gave it."""
+    check("evaluate", "confidence", confidence, lambda x: 0 < x < 1, "between 0 and 1")
+    return float(confidence)
 
 
 def checked(evaluation: Evaluation) -> Evaluation:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedpact.certificate import Certificate, ConstraintReport
+from fedpact.evaluation.table import Evaluation
 from fedpact.precision import in_double
 from fedpact.problem.decision_rule import DecisionRule, scores_of
 from fedpact.problem.split import SplitModel
@@ -32,6 +33,7 @@ class Result:
     - `seconds`: of the rounds. `compile_seconds`: before the first one and within rounds.
     - `tolerance`, `method`, `parties`, `problem`: what was asked for.
     - `threshold`: of decisions, in units of the score; None (default) where it is the problem's own.
+    - `evaluation`: what the pact's `evaluate` asks for; None (default) where it asks for nothing, and without a pact.
 
     Where every party has a model of its own, `params` are keyed by party and lie in the parties' sets; `average` is their mean,
     `unprojected` what the method left before it was projected, `moved` how far the projection moved it, both by party.
@@ -56,6 +58,7 @@ class Result:
     unprojected: dict[str, Any] | None = None
     moved: dict[str, float] | None = None
     threshold: float | None = None
+    evaluation: Evaluation | None = None
 
     @property
     def converged(self) -> bool:
