@@ -12,29 +12,10 @@ import fedpact as fp
 from fedpact.deploy.message_list import wire
 from fedpact.deploy.server import serve
 from fedpact.engines.remote import PartyLost
-from fedpact.engines.serialization import unpack
+from fedpact.engines.serialization import pack, unpack
 from fedpact.run.pact import Pact
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
-BY_AGE = """
-_rows = load
-
-
-def load(party):
-    table = _rows(party)
-    return table.with_columns(age=np.where(table["x"][:, 0] > 0.5, "old", "young"), w=1.0 + table["x"][:, 1] ** 2)
-
-
-evaluate = {"label": "y", "group": "age"}
-"""
-BY_SEX = 'evaluate = {"group": "sex", "confidence": 0.9}\n'
-SOURCES = {
-    "rows": pacts.PACTS["FedAvg"] + BY_AGE,
-    "weighted rows": pacts.PACTS["FedAvg"] + BY_AGE.replace('"age"}', '"age", "weights": "w", "bins": 50}'),
-    "personal": pacts.PACTS["PCFedAvg"] + BY_AGE,
-    "columns": pacts.PACTS["FedBCD"] + BY_SEX,
-}
 
 
 def written(folder: pathlib.Path, source: str) -> pathlib.Path:
@@ -43,32 +24,23 @@ def written(folder: pathlib.Path, source: str) -> pathlib.Path:
     return file
 
 
-def assert_same_counts(one: fp.Evaluation, other: fp.Evaluation) -> None:
-    assert (one.question, one.confidence, one.parties) == (other.question, other.confidence, other.parties)
-    for party in one.parties:
-        mine, theirs = one.counts[party], other.counts[party]
-        assert (mine.groups, mine.withheld) == (theirs.groups, theirs.withheld)
-        for name, array in mine.arrays().items():
-            np.testing.assert_array_equal(array, theirs.arrays()[name])
-
-
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", pacts.EVALUATED)
 def test_deployed_as_in_one_process(name: str, tmp_path: pathlib.Path) -> None:
-    pact = written(tmp_path, SOURCES[name])
+    pact = written(tmp_path, pacts.EVALUATED[name])
     deployed = serve(pact, Loopback.of(pact, tmp_path), tmp_path / "server")
     stated = Pact(pact)
     local = stated.run(stated.tables())
     assert deployed.evaluation is not None
     assert local.evaluation is not None
-    assert_same_counts(deployed.evaluation, local.evaluation)
-    assert_same_counts(fp.Evaluation.read(tmp_path / "server" / "evaluation.json"), local.evaluation)
+    pacts.assert_same_counts(deployed.evaluation, local.evaluation)
+    pacts.assert_same_counts(fp.Evaluation.read(tmp_path / "server" / "evaluation.json"), local.evaluation)
     assert local.evaluation.at().rows == (80 if name == "columns" else 180)
     if name == "rows":
-        assert_same_counts(fp.evaluate(deployed, stated.tables(), label="y", group="age"), local.evaluation)
+        pacts.assert_same_counts(fp.evaluate(deployed, stated.tables(), label="y", group="age"), local.evaluation)
 
 
 def test_only_counts_travel_and_small_groups_do_not(tmp_path: pathlib.Path) -> None:
-    pact = written(tmp_path, SOURCES["rows"].replace("batch=10, ", ""))
+    pact = written(tmp_path, pacts.EVALUATED["rows"].replace("batch=10, ", ""))
     channel = with_policy(pact, tmp_path, "min_rows = 8")
     replies: dict[str, tuple[dict[str, Any], dict[str, np.ndarray]]] = {}
 
@@ -101,9 +73,7 @@ def test_only_counts_travel_and_small_groups_do_not(tmp_path: pathlib.Path) -> N
 
 
 def test_what_does_not_answer_the_question_is_refused(tmp_path: pathlib.Path) -> None:
-    from fedpact.engines.serialization import pack
-
-    pact = written(tmp_path, SOURCES["rows"])
+    pact = written(tmp_path, pacts.EVALUATED["rows"])
 
     def lie(number: int, party: str, message: bytes, answer: bytes) -> bytes:
         if unpack(message)[0]["kind"] == "evaluate" and party == "west":
@@ -117,12 +87,12 @@ def test_what_does_not_answer_the_question_is_refused(tmp_path: pathlib.Path) ->
 
 
 def test_a_missing_column_is_told_before_the_first_round(tmp_path: pathlib.Path) -> None:
-    pact = written(tmp_path, SOURCES["rows"].replace('"group": "age"', '"group": "sex"'))
+    pact = written(tmp_path, pacts.EVALUATED["rows"].replace('"group": "age"', '"group": "sex"'))
     channel = Loopback.of(pact, tmp_path)
     with pytest.raises(PartyLost, match="its own log says why"):
         serve(pact, channel, tmp_path / "server")
     assert channel.asked == 1
-    columns = written(tmp_path, SOURCES["columns"].replace('"group": "sex"', '"group": "age"'))
+    columns = written(tmp_path, pacts.EVALUATED["columns"].replace('"group": "sex"', '"group": "age"'))
     with pytest.raises(
         ValueError, match="evaluate\\(group='age'\\): party 'north' has no such column; it has x, y, sex"
     ):
@@ -140,16 +110,14 @@ def test_parties_that_agreed_to_no_evaluation_do_not_answer_one(tmp_path: pathli
 
     channel.meddle = keep
     serve(pact, channel, tmp_path / "server")
-    from fedpact.engines.serialization import pack
-
     words = {**unpack(last[0])[0], "kind": "evaluate", "threshold": 0.0}
     answer = unpack(channel.sites["north"].answer(pack(words, {"message": np.zeros(5)})))[0]
     assert "asks for no evaluation" in answer["refused"]
-    assert Pact(pact).digest != Pact(written(tmp_path, SOURCES["rows"])).digest
+    assert Pact(pact).digest != Pact(written(tmp_path, pacts.EVALUATED["rows"])).digest
 
 
 def test_the_list_of_messages_has_it(tmp_path: pathlib.Path) -> None:
-    row = wire(Pact(written(tmp_path, SOURCES["rows"]))).rows()[-1]
+    row = wire(Pact(written(tmp_path, pacts.EVALUATED["rows"]))).rows()[-1]
     assert row[:4] == ("once, after the end", "evaluate", "all parties", "48")
     assert row[5] == "16,032 for each group"
     assert "2 x 1000 integers" in row[6]
