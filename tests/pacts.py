@@ -90,6 +90,25 @@ PACTS = {
     "SCAFFOLD": f"{PERSONAL}algorithm = fp.SCAFFOLD(batch=10, local_steps=3, step=0.1, participation=0.67)\n{_some(12)}",
 }
 
+BY_AGE = """
+_rows = load
+
+
+def load(party):
+    table = _rows(party)
+    return table.with_columns(age=np.where(table["x"][:, 0] > 0.5, "old", "young"), w=1.0 + table["x"][:, 1] ** 2)
+
+
+evaluate = {"label": "y", "group": "age"}
+"""
+BY_SEX = 'evaluate = {"group": "sex", "confidence": 0.9}\n'
+EVALUATED = {
+    "rows": PACTS["FedAvg"] + BY_AGE,
+    "weighted rows": PACTS["FedAvg"] + BY_AGE.replace('"age"}', '"age", "weights": "w", "bins": 50}'),
+    "personal": PACTS["PCFedAvg"] + BY_AGE,
+    "columns": PACTS["FedBCD"] + BY_SEX,
+}
+
 
 NOISY = {"FairVFL encrypted": 1e-6}  # encryption adds noise, which is drawn anew in every run
 
@@ -162,3 +181,12 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+def assert_same_counts(one: fp.Evaluation, other: fp.Evaluation) -> None:
+    assert (one.question, one.confidence, one.parties) == (other.question, other.confidence, other.parties)
+    for party in one.parties:
+        mine, theirs = one.counts[party], other.counts[party]
+        assert (mine.groups, mine.withheld) == (theirs.groups, theirs.withheld)
+        for name, array in mine.arrays().items():
+            np.testing.assert_array_equal(array, theirs.arrays()[name])

@@ -892,7 +892,7 @@ def test_results_answer_for_what_they_lack(finished: pathlib.Path):
     result = fp.solve(PROBLEM, BANKS, max_rounds=2, progress=False)
     refused(lambda: result.constraint("limits"), KeyError, "no constraint is named 'limits'", "there are: 'limit'")
     refused(lambda: result.history["loss"], KeyError, "no column 'loss'", "objective")
-    refused(lambda: result.predict({"z": ROWS["x"]}), ValueError, "predict needs the column 'x'", "it got z")
+    refused(lambda: result.scores({"z": ROWS["x"]}), ValueError, "scores need the column 'x'", "there is z")
     refused(lambda: result.report(finished), ValueError, str(finished), "that is a folder", "run.html")
     refused(lambda: result.report(cast(Any, None)), TypeError, "the path of the page", "not None")
     assert result.predict(ROWS[:0]).shape == LOSS(result.params, ROWS[:0]).shape == (0,)
@@ -925,7 +925,7 @@ NONSENSE: dict[str, tuple[Callable[[pathlib.Path], Any], tuple[str, ...]]] = {
     "a list for a report": (lambda run: fp.verify(written(run, b"[]"), PROBLEM, BANKS), ("run.json is damaged",)),
     "bytes for a report": (lambda run: fp.verify(written(run, b"\xff\xfe"), PROBLEM, BANKS), ("run.json is damaged",)),
     "rows of another width": (
-        lambda run: go(run).predict({"x": np.zeros((2, 5))}),
+        lambda run: go(run).scores({"x": np.zeros((2, 5))}),
         ("column 'x'", "5", "3"),
     ),
     "nobody to watch": (lambda run: solve(MEAN, watch=3), ("watch=3",)),

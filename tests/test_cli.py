@@ -169,3 +169,42 @@ def test_wire_lists_messages_and_the_digest(tmp_path: pathlib.Path) -> None:
     assert done.exit_code == 0, done.output
     assert "hessian (496 numbers)" in done.output
     assert Pact(nameless(tmp_path), ["north", "south", "west"]).digest in done.output
+
+
+# evaluate
+
+
+def test_evaluate_prints_the_table_of_a_saved_run(tmp_path: pathlib.Path) -> None:
+    run = tmp_path / "run"
+    failed = runner.invoke(app, ["evaluate", str(PACT), "--run", str(run)])
+    assert failed.exit_code == 1
+    assert "holds no run" in failed.output
+    assert runner.invoke(app, ["run", str(PACT), "--save", str(run)]).exit_code == 0
+    out = tmp_path / "evaluation.json"
+    done = runner.invoke(app, ["evaluate", str(PACT), "--run", str(run), "--confidence", "0.9", "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    stated = Pact(PACT)
+    wanted = fp.evaluate(stated.run(stated.tables()), stated.tables(), confidence=0.9)
+    assert done.output.strip() == str(wanted)
+    assert str(fp.Evaluation.read(out)) == str(wanted)
+    assert not (run / "evaluation.json").exists(), "the pact itself asks for none"
+    failed = runner.invoke(app, ["evaluate", str(PACT), "--run", str(run), "--group", "sex"])
+    assert failed.exit_code == 1
+    assert "group='sex'" in failed.output
+
+
+def test_a_pact_that_evaluates_is_evaluated_by_run(tmp_path: pathlib.Path) -> None:
+    pact = tmp_path / "pact.py"
+    pact.write_text(f"{PACT.read_text()}\nevaluate = {{'bins': 50}}\n")
+    done = runner.invoke(app, ["run", str(pact), "--save", str(tmp_path / "run")])
+    assert done.exit_code == 0, done.output
+    assert "AUC from histograms of 50 bins" in done.output
+    assert str(fp.Evaluation.read(tmp_path / "run" / "evaluation.json")) in done.output
+    for wrong, told in (
+        ("3", "`evaluate` should be a dict"),
+        ("{'labels': 'y'}", "evaluate has 'labels'; it may have label"),
+    ):
+        pact.write_text(f"{PACT.read_text()}\nevaluate = {wrong}\n")
+        failed = runner.invoke(app, ["evaluate", str(pact)])
+        assert failed.exit_code == 1
+        assert told in failed.output

@@ -146,7 +146,7 @@ def test_side_by_side_under_a_top() -> None:
         start=np.full(8, 0.5),
     )
     assert found.objective == pytest.approx(known.objective, abs=1e-6)
-    np.testing.assert_allclose(found.predict(parties), scores(jnp.asarray(known.w)), atol=1e-4)
+    np.testing.assert_allclose(found.scores(parties), scores(jnp.asarray(known.w)), atol=1e-4)
     np.testing.assert_allclose(found.certificate.pooled_multipliers, known.multipliers, atol=1e-4)
 
 

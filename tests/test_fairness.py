@@ -181,7 +181,7 @@ def test_a_run_over_columns_certifies_the_gap_of_its_scores():
     start = {"bank": {"w": np.array([1.0, -1.0])}, "shop": {"w": np.array([0.5])}}
     method = fp.SSCA(batch=80, measure=None)
     result = fp.solve(fp.minimize(fp.mean(loss), [gap]), parties, method, start=start, max_rounds=3)
-    rates = 1 / (1 + np.exp(-result.predict(parties)))
+    rates = 1 / (1 + np.exp(-result.scores(parties)))
     expected = plain("equalised odds", rates, table["y"], table["sex"])
     assert expected > 1e-3
     assert result.constraint("odds").values[0] == pytest.approx(expected, rel=1e-9)

@@ -24,6 +24,7 @@ pytest.importorskip("nvflare", reason='NVIDIA FLARE is not installed; pip instal
 
 from fedpact.deploy.flare.local_run import JobResult, LocalFederation
 from fedpact.deploy.this_machine import free_port
+from fedpact.evaluation.table import Evaluation
 from fedpact.precision import cache_folder
 from fedpact.run.pact import Pact
 
@@ -167,6 +168,7 @@ def carried(federation: LocalFederation) -> JobResult:
 def methods(federation: LocalFederation) -> JobResult:
     """One job that runs a pact for every method."""
     files = {pacts.slug(name): source for name, source in pacts.PACTS.items()} | {"asynchronous": ASYNCHRONOUS}
+    files |= {pacts.slug(f"evaluated {name}"): source for name, source in pacts.EVALUATED.items()}
     give(federation.folder, files)
     every = write_job(federation.folder.parent / "methods", list(files), PARTIES, wait=300.0)
     return federation.run(every, timeout=600.0)
@@ -193,6 +195,18 @@ def test_every_method_gives_what_it_gives_in_one_process(
         return
     flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(local.params)])
     np.testing.assert_allclose(w, flat, rtol=0, atol=1e-10)
+
+
+@pytest.mark.usefixtures("compiled_quickly")
+@pytest.mark.parametrize("name", pacts.EVALUATED)
+def test_evaluations_have_the_counts_of_one_process(methods: JobResult, federation: LocalFederation, name: str) -> None:
+    slug = pacts.slug(f"evaluated {name}")
+    assert methods.pacts[slug]["finished"], methods.pacts[slug]["message"]
+    stated = Pact(federation.folder / "server" / "local" / f"{slug}.py")
+    local = stated.run(stated.tables()).evaluation
+    assert local is not None
+    pacts.assert_same_counts(Evaluation.read(methods.folder / "fedpact" / slug / "evaluation.json"), local)
+    assert str(local) in methods.pacts[slug]["message"]
 
 
 @pytest.mark.usefixtures("compiled_quickly")

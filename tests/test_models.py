@@ -133,7 +133,7 @@ def test_an_equinox_network_is_trained():
     assert history[-1] < history[0] - 0.02
     module = model.module(result.params)
     assert isinstance(module, eqx.nn.MLP)
-    np.testing.assert_allclose(result.predict(rows), jax.vmap(module)(x), rtol=1e-12)
+    np.testing.assert_allclose(result.scores(rows), jax.vmap(module)(x), rtol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -480,15 +480,15 @@ def test_results_predict_and_are_reported(name: str, tmp_path: pathlib.Path) -> 
     if name in OWN:
         assert list(whole.params) == list(parties.names)
         assert max(whole.infeasibility.values()) <= 1e-9
-        scores = np.stack([whole.predict(rows, party=party) for party in parties.names])
-        np.testing.assert_allclose(scores.mean(0), whole.predict(rows), atol=1e-12)
+        scores = np.stack([whole.scores(rows, party=party) for party in parties.names])
+        np.testing.assert_allclose(scores.mean(0), whole.scores(rows), atol=1e-12)
         with pytest.raises(ValueError, match="no such model"):
-            whole.predict(rows, party="nobody")
+            whole.scores(rows, party="nobody")
     else:
         assert max(whole.infeasibility.values()) > 1e-3
-        np.testing.assert_allclose(whole.predict(rows), rows["x"] @ whole.params["w"], atol=1e-12)
+        np.testing.assert_allclose(whole.scores(rows), rows["x"] @ whole.params["w"], atol=1e-12)
         with pytest.raises(ValueError, match="leave party= out"):
-            whole.predict(rows, party="party 1")
+            whole.scores(rows, party="party 1")
     assert "outside its set" in str(whole)
     whole.report(tmp_path / "page.html")
 

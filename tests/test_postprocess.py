@@ -223,3 +223,59 @@ def test_rows_to_decide_about_are_checked(fit: Any):
     with pytest.raises(ValueError, match="scores holds 1 values that are NaN"):
         fitted.predict([0.5, np.nan], [0, 1])
     assert fitted.predict([], []).shape == (0,)
+
+
+# over parties: from histograms
+
+
+def counted(bins: int = 1000) -> tuple[np.ndarray, fp.Table, fp.Evaluation]:
+    """Scores and rows in one place, and the counts of three parties who hold them."""
+    rng = np.random.default_rng(7)
+    group = rng.choice(["a", "b"], 6000)
+    y = (rng.random(6000) < np.where(group == "a", 0.3, 0.5)).astype(int)
+    x = (rng.normal(size=6000) + y * np.where(group == "a", 1.0, 1.8))[:, None]
+    table, params = fp.Table(x=x, y=y, group=group), {"w": np.ones(1)}
+    parties = fp.split_rows(table, parties=3, seed=0)
+    return x[:, 0], table, fp.evaluate(fp.linear(), parties, params=params, group="group", bins=bins)
+
+
+@pytest.mark.parametrize("odds", [False, True])
+@pytest.mark.parametrize("bins", [100, 1000])
+def test_thresholds_from_counts_are_those_of_pooled_scores_up_to_a_bin(odds: bool, bins: int) -> None:
+    scores, table, evaluation = counted(bins)
+    pooled = equal_opportunity(scores, table["y"], table["group"], odds=odds)
+    federated = equal_opportunity(evaluation, odds=odds)
+    assert (federated.labels, federated.rows) == (pooled.labels, pooled.rows)
+    assert federated.accuracy <= pooled.accuracy + SOLVED, "edges of bins are fewer thresholds"
+    assert federated.accuracy == pytest.approx(pooled.accuracy, abs=2 / bins)
+    chances = federated.chances(scores, table["group"])
+    assert rates(chances, table["y"], table["group"], 1) == pytest.approx(
+        list(federated.true_positive_rates.values()), abs=1e-9
+    ), "what is promised is counted on the rows themselves"
+    if odds:
+        assert rates(chances, table["y"], table["group"], 0) == pytest.approx(
+            list(federated.false_positive_rates.values()), abs=1e-9
+        )
+
+
+def test_mixing_from_counts_is_that_of_pooled_scores_up_to_half_a_bin() -> None:
+    scores, table, evaluation = counted()
+    pooled = calibrated_equal_opportunity(1 / (1 + np.exp(-scores)), table["y"], table["group"], strict=False)
+    federated = calibrated_equal_opportunity(evaluation, strict=False)
+    assert (federated.group, federated.base_rate) == (pooled.group, pooled.base_rate)
+    for group, cost in pooled.costs.items():
+        assert federated.costs[group] == pytest.approx(cost, abs=0.5 / 1000)
+    assert federated.share == pytest.approx(pooled.share, abs=0.01)
+
+
+def test_an_evaluation_that_does_not_fit_is_refused() -> None:
+    _, table, evaluation = counted(10)
+    with pytest.raises(ValueError, match="leave labels, groups"):
+        equal_opportunity(evaluation, table["y"])
+    with pytest.raises(ValueError, match=r"in place of all three"):
+        equal_opportunity(table["x"][:, 0])
+    with pytest.raises(ValueError, match="by two groups or more"):
+        equal_opportunity(fp.evaluate(fp.linear(), table, params={"w": np.ones(1)}))
+    alike = table.with_columns(y=np.where(table["group"] == "a", 0, table["y"]))
+    with pytest.raises(ValueError, match="group 'a' has no row with a positive label"):
+        equal_opportunity(fp.evaluate(fp.linear(), alike, params={"w": np.ones(1)}, group="group"))

@@ -134,12 +134,12 @@ def test_a_run_predicts_and_is_reported(combine: Any, tmp_path: Any) -> None:
     stated = problem(combine=combine, top=fp.chain(jax.nn.tanh, fp.mlp([4 if combine == "sum" else 8, 2])))
     method = fp.SSCA(batch=4, measure=5)
     whole = fp.solve(stated, parties, method, max_rounds=20)
-    scores = whole.predict(parties)
+    scores = whole.scores(parties)
     assert scores.shape == (12, 2)
     loss = np.mean([np.log(np.exp(s).sum()) - s[k] for s, k in zip(scores, TABLE["y"], strict=True)])
     assert loss == pytest.approx(whole.objective, rel=1e-9)
     with pytest.raises(ValueError, match="there is none of 'party 2'"):
-        whole.predict({"party 1": parties["party 1"]})
+        whole.scores({"party 1": parties["party 1"]})
     assert (tmp_path / "page.html").exists() is False
     assert whole.report(tmp_path / "page.html").exists()
     assert "2 parties" in str(fp.explain(stated, parties, method))

@@ -87,8 +87,8 @@ def test_rows_and_columns_take_one_path(problem: Any, method: fp.Algorithm, part
         assert getattr(over.certificate, name) == pytest.approx(getattr(rows.certificate, name), rel=1e-8, abs=1e-10)
     np.testing.assert_allclose(over.history["objective"], rows.history["objective"], rtol=1e-9)
     np.testing.assert_allclose(
-        over.predict(columns),
-        rows.predict({"x": np.concatenate([columns[n]["x"] for n in columns], axis=1)}),
+        over.scores(columns),
+        rows.scores({"x": np.concatenate([columns[n]["x"] for n in columns], axis=1)}),
         atol=1e-8,
     )
 
@@ -128,7 +128,7 @@ def test_the_smallest_network_within_its_limit() -> None:
     result = fp.solve(limited(COST), parties, fp.SSCA(batch=30, margin=0.003), max_rounds=2000, seed=0)
     report = result.constraint("cost")
     assert report.holders == ("all rows",)
-    scores = result.predict(flowers())
+    scores = result.scores(flowers())
     measured = np.mean([np.log(np.exp(s).sum()) - s[k] for s, k in zip(scores, flowers()["y"], strict=True)])
     assert report.values[0] == pytest.approx(measured, rel=1e-9)
     assert report.values[0] <= 0.3

@@ -25,6 +25,8 @@ from .algorithms.prox_al.tolerances import Geometric, InverseSquare
 from .algorithms.ssca.method import SSCA
 from .certificate import Certificate, ConstraintReport
 from .engines.mesh import Mesh
+from .evaluation.rates import Rates
+from .evaluation.table import Evaluation
 from .federation.columns import ColumnParties, split_columns
 from .federation.rows import Parties, split_rows
 from .federation.table import Table
@@ -57,6 +59,7 @@ from .problem.split import chain, split_model
 from .problem.statement import Problem, minimize
 from .protocol.algorithm import Algorithm
 from .run.audit import Audit, Leak, audit
+from .run.evaluate import evaluate
 from .run.history import History
 from .run.result import Result
 from .run.selection import Explanation, explain
@@ -81,6 +84,7 @@ __all__ = [
     "ConstraintReport",
     "Decay",
     "EncryptedResiduals",
+    "Evaluation",
     "Explanation",
     "Expression",
     "FairVFL",
@@ -104,6 +108,7 @@ __all__ = [
     "PersonalProjected",
     "Problem",
     "ProxAL",
+    "Rates",
     "Result",
     "Schedule",
     "Table",
@@ -120,6 +125,7 @@ __all__ = [
     "equalized_odds_gap",
     "equinox_model",
     "error_rate",
+    "evaluate",
     "explain",
     "false_negative_rate",
     "false_positive_rate",

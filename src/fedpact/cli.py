@@ -102,11 +102,61 @@ def run(
         typer.echo(f"fedpact: {error}", err=True)
         raise typer.Exit(1) from None
     if place == 0:
-        typer.echo(str(result))
+        typer.echo(str(result) if result.evaluation is None else f"{result}\n{result.evaluation}")
     if report is not None:
         typer.echo(f"The report page is {result.report(report).resolve()}")
     if not result.converged:
         raise typer.Exit(3)
+
+
+@app.command()
+def evaluate(
+    pact: Annotated[
+        pathlib.Path, typer.Argument(help="The pact: a Python file with problem, parties and load(party).")
+    ],
+    parties: Annotated[str | None, typer.Option(help=NAMES)] = None,
+    run: Annotated[
+        pathlib.Path | None,
+        typer.Option(
+            help="The folder of a run of this pact (`fedpact run --save`); without it the pact is solved first."
+        ),
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="The column of labels (default: the pact's, else y).")] = None,
+    group: Annotated[str | None, typer.Option(help="A column of groups (default: the pact's, else none).")] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="A column of row weights (default: the pact's, else none).")
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="Decided positive is score > threshold (default: the pact's, else the problem's)."),
+    ] = None,
+    confidence: Annotated[float | None, typer.Option(help="Of intervals (default: the pact's, else 0.95).")] = None,
+    out: Annotated[pathlib.Path | None, typer.Option(help="A JSON file for rates and counts.")] = None,
+) -> None:
+    """Count what a pact's model decides: accuracy, selection, true and false positives, precision and AUC by party and group.
+
+    Loads every party's rows here. A run that was stopped is finished first. In a deployed run no rows leave their party: put
+    `evaluate = {"label": "y", "group": "sex"}` into the pact, and the parties send their counts when the run ends; the table is
+    printed with the result and saved beside it as evaluation.json.
+    """
+    import fedpact as fp
+    from fedpact.run.pact import Pact
+
+    given = {"label": label, "group": group, "weights": weights, "threshold": threshold, "confidence": confidence}
+    try:
+        stated = Pact(pact, _names(parties))
+        tables = stated.tables()
+        asked = {**(stated.evaluate or {}), **{name: value for name, value in given.items() if value is not None}}
+        if run is not None and not (run / "state.npz").exists():
+            raise ValueError(f"{run} holds no run; `fedpact run {pact} --save {run}` makes one")
+        result = stated.run(tables, **({} if run is None else {"save": run, "resume": True}))
+        evaluation = fp.evaluate(result, tables, **asked)
+        if out is not None:
+            evaluation.save(out)
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
+        typer.echo(f"fedpact: {error}", err=True)
+        raise typer.Exit(1) from None
+    typer.echo(str(evaluation))
 
 
 @app.command()

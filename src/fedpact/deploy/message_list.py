@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 
+from fedpact.deploy.party import parameters_layout
 from fedpact.engines.exchanges import Exchange, ExchangePlan
 from fedpact.engines.serialization import Layout, Leaf
 from fedpact.precision import in_double
@@ -35,6 +36,7 @@ class MessageList:
     parties: tuple[str, ...]
     exchanges: tuple[Exchange, ...]
     description: str
+    evaluation: tuple[str, ...] | None = None  # the last row, where the pact has `evaluate` and parties hold rows
 
     def rows(self) -> list[tuple[str, ...]]:
         """One row for each message, in the order of TITLES."""
@@ -49,7 +51,7 @@ class MessageList:
                 _listed(e.reply, COMBINED),
             )
             for e in self.exchanges
-        ]
+        ] + ([] if self.evaluation is None else [self.evaluation])
 
 
 def _listed(layout: Layout, kinds: dict[str, str]) -> str:
@@ -82,9 +84,9 @@ def wire(pact: Pact) -> MessageList:
     """Trace a pact's method over its parties' tables, loaded in this process; nothing is solved."""
     bound = pact.bind()
     plan = ExchangePlan.of(pact.method_for(bound.setting), bound)
-    return MessageList(
-        pact.digest, pact.title_for(bound.setting), pact.parties, tuple(plan.exchanges.values()), _description(pact)
-    )
+    last = None if pact.evaluate is None or pact.columns else _evaluation(pact, bound.shape.size)
+    exchanges, title = tuple(plan.exchanges.values()), pact.title_for(bound.setting)
+    return MessageList(pact.digest, title, pact.parties, exchanges, _description(pact), last)
 
 
 def _description(pact: Pact) -> str:
@@ -96,3 +98,20 @@ def _description(pact: Pact) -> str:
         parts.append(f"the count or the sum of the weights of these: {'; '.join(told.totals)}")
     parts += [f"the groups of column {name}: {', '.join(map(repr, groups))}" for name, groups in told.groups.items()]
     return f"before the first round a party describes its table, {party} so: {'; '.join(parts)}"
+
+
+def _evaluation(pact: Pact, size: int) -> tuple[str, ...]:
+    """The evaluation's row: what it asks of a party, and what one group sends up."""
+    question, down = pact.question(), parameters_layout(size)
+    cells, bins = ("4 integers", "integers") if question.weights is None else ("4 integers and 8 numbers", "numbers")
+    bytes_up = 8 * ((4 if question.weights is None else 12) + 2 * question.bins)
+    return (
+        "once, after the end",
+        "evaluate",
+        "all parties",
+        f"{down.size + 8:,}",
+        f"parameters ({size} numbers), threshold (1 number)",
+        f"{bytes_up:,} for each group",
+        f"the server keeps apart by party: names of groups, rows by label and decision ({cells}), histogram of scores by label "
+        f"(2 x {question.bins} {bins})",
+    )

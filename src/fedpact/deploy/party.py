@@ -6,6 +6,7 @@ step    one exchange: its state and the message go in, its new state and its rep
 enough  while a step is at work: the other parties have answered, so that a patient one comes to its end
 keep    write a version of the state to the party's disk, so that a run can be resumed from it
 end     write what the party keeps of the answer: its block of parameters, its own model, its multipliers
+evaluate  where the pact has `evaluate`: score the own rows with the answer, and reply with counts
 """
 
 import dataclasses
@@ -24,12 +25,14 @@ import numpy as np
 
 from fedpact import __about__
 from fedpact.deploy.policy import Policy
-from fedpact.engines.exchanges import Exchange, ExchangePlan
+from fedpact.engines.exchanges import ExchangePlan
 from fedpact.engines.remote import NOTHING
 from fedpact.engines.serialization import HEADER, Layout, Refused, is_finite, pack, unpack
+from fedpact.evaluation.counts import Counts, count_rows
 from fedpact.federation.description import Description
 from fedpact.federation.table import Table
 from fedpact.precision import in_double, kept_programs
+from fedpact.problem.decision_rule import scores_of
 from fedpact.run.checkpoint import named_leaves, npz, write
 from fedpact.run.fingerprint import digest, digest_of_data
 from fedpact.run.pact import Pact
@@ -74,7 +77,8 @@ class Site:
         try:
             words, arrays = unpack(message, HEADER if self.run is None else self.run.most)
             answers: dict[str, Callable[..., bytes]] = {
-                "hello": self._hello, "meet": self._meet, "step": self._step, "keep": self._keep, "end": self._end
+                "hello": self._hello, "meet": self._meet, "step": self._step, "keep": self._keep, "end": self._end,
+                "evaluate": self._evaluate,
             }  # fmt: skip
             if words.get("kind") == "enough":
                 return self._enough(words)
@@ -118,6 +122,8 @@ class Site:
             self.policy.admit_row_outputs()
         description, means = setting.describe(self.pact.agreement, self.party, table)
         self.policy.admit_means(means)
+        if self.pact.evaluate is not None and not self.pact.columns:
+            self.pact.question().check_columns(self.party, table)
         self.greeted = names[0], names[1], table
         return self._reply(words, description=description.as_words())
 
@@ -168,6 +174,10 @@ class Site:
         run.hand_out(run.version(words))
         return self._reply(words)
 
+    def _evaluate(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
+        counts = self._same(words).evaluate(words, arrays)
+        return self._reply(words, counts.arrays(), **counts.words())
+
     def _same(self, words: dict[str, Any]) -> "_Run":
         if self.run is None or self.run.named != (words.get("run"), words.get("session")):
             raise UnknownRun(
@@ -188,7 +198,7 @@ class _Run:
         described = None if server is None else Description.read(server)
         agreement = dataclasses.replace(pact.agreement, descriptions=descriptions, server=described)
         bound, self.own = pact.setting.bind_at_party(agreement, site.party, table)
-        setting = bound.setting
+        setting, self.shape = bound.setting, bound.shape
         self.role = "active" if setting.active and setting.active[self.place] else "passive"
         method = pact.method_for(setting).deployed(self._is_enough)
         self.plan = ExchangePlan.of(method, bound)
@@ -230,7 +240,7 @@ class _Run:
         if exchange.among not in (None, self.role):
             raise Refused(f"{name!r} is for {exchange.among} parties, and it is {self.role}")
         exchange.message.check(arrays, finite=words.get("finite") is not False)
-        self._count(exchange)
+        self._count(exchange.name, exchange.part == "round")
         if name not in self.steps:
             self.steps[name] = jax.jit(exchange.step)
         before, self.number = self.states[self.version(words)], int(words["number"])
@@ -242,16 +252,35 @@ class _Run:
         self.made_by = {v: by for v, by in self.made_by.items() if v in self.states} | {number: name}
         return arrays
 
+    def evaluate(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> Counts:
+        """Its own rows, scored with the answer and counted; groups of fewer rows than its policy demands are withheld."""
+        pact, threshold = self.site.pact, words.get("threshold")
+        if pact.evaluate is None or pact.columns:
+            raise Refused("its pact asks for no evaluation at the parties")
+        layout = parameters_layout(self.shape.size)
+        layout.check(arrays)
+        if not isinstance(threshold, float):
+            raise Refused(f"the threshold {threshold!r} is no number")
+        self._count("evaluation", False)
+        own = pact.setting.decides_with(self.states[self.version(words)], layout.as_tree(arrays))
+        asked = pact.question()
+        rows = max(asked.min_rows, self.site.policy.min_rows)
+        asked = dataclasses.replace(asked, threshold=threshold, min_rows=rows)
+        model = pact.problem.model
+        assert model is not None, "a question about decisions is about a model's"
+        scores = scores_of(model, self.shape.unravel(own), self.table)
+        return count_rows(self.site.party, self.table, scores, asked)
+
     # on the party's own disk
 
-    def _count(self, exchange: Exchange) -> None:
+    def _count(self, exchange: str, in_a_round: bool) -> None:
         """How often each exchange was asked for in this run, whatever the server says, over all starts of this process."""
         if self.site.policy.max_rounds is None:
             return
-        self.asked[exchange.name] = self.asked.get(exchange.name, 0) + 1
+        self.asked[exchange] = self.asked.get(exchange, 0) + 1
         self.folder.mkdir(parents=True, exist_ok=True)
         write(self.folder / "asked.json", json.dumps(self.asked).encode())
-        self.site.policy.admit_exchange(self.asked[exchange.name], exchange.part == "round")
+        self.site.policy.admit_exchange(self.asked[exchange], in_a_round)
 
     def _counted(self) -> dict[str, int]:
         file = self.folder / "asked.json"
@@ -303,6 +332,11 @@ class _Run:
         """A digest of the party's rows, and of its own set where it has one."""
         own = [np.asarray(leaf) for leaf in jax.tree.leaves(getattr(self.own, "personal", None))]
         return digest([digest_of_data({self.site.party: self.table}, None), own])
+
+
+def parameters_layout(size: int) -> Layout:
+    """The message of an evaluation: the answer's flat parameters."""
+    return Layout.of(jax.ShapeDtypeStruct((size,), np.float64))
 
 
 def _number(file: pathlib.Path) -> int:

@@ -3,7 +3,8 @@
 # policy.toml
 digests = ["1f0c…"]         # pacts that may run here; `fedpact wire pact.py` prints a pact's digest (default: any)
 min_rows = 20               # rows behind any mean and in any group that the party reveals, batches too; over columns, where every
-                            # row's output is sent, a party with more than 1 takes no part (default: 1)
+                            # row's output is sent, a party with more than 1 takes no part; of an evaluation, groups with fewer
+                            # rows of a label are withheld (default: 1)
 max_rounds = 500            # that the party answers in one run, repeated ones after a resume too (default: no limit)
 secure_summation = false    # whether the server may see sums over parties only (default: false)
 """
@@ -22,7 +23,8 @@ OUTSIDE = 10  # exchanges of one kind outside of rounds, beside as many as there
 class Policy:
     """A party's own conditions.
 
-    digests: pacts that may run here (default None: any). min_rows: behind any mean that the party reveals (default 1).
+    digests: pacts that may run here (default None: any). min_rows: behind any mean that the party reveals, and in what an
+    evaluation tells of a group and label (default 1).
     max_rounds: that it answers in one run (default None: no limit). secure_summation: the server may see sums over parties
     only; no engine of this version adds up in secret, so where it is demanded the party takes no part (default false).
     """

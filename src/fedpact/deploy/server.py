@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedpact import __about__
+from fedpact.deploy.evaluation import evaluate_at_parties, labels_at_server
 from fedpact.deploy.party import VERSIONS
 from fedpact.engines.exchanges import ExchangePlan
 from fedpact.engines.remote import NOTHING, Channel, Link, PartyRefused, RemoteNetwork
@@ -19,7 +20,7 @@ from fedpact.precision import in_double, kept_programs
 from fedpact.run.checkpoint import Folder
 from fedpact.run.fingerprint import digest
 from fedpact.run.loop import Run, checked_limits
-from fedpact.run.pact import Pact
+from fedpact.run.pact import EVALUATION, Pact
 from fedpact.run.progress import ProgressLine
 from fedpact.run.result import Result
 
@@ -63,6 +64,7 @@ def _served(
     descriptions = [description for _, description in _greeted(pact, link, pact.parties)]
     agreement = dataclasses.replace(pact.agreement, descriptions=tuple(descriptions))
     bound, server = pact.setting.bind_at_server(agreement, pact.server, pact.table)
+    labels = labels_at_server(pact)
     method = pact.method_for(bound.setting)
     if pact.starts > 1:
         first = Parties({pact.parties[0]: descriptions[0].zeros(1)})
@@ -117,7 +119,11 @@ def _served(
         status = run.go(most, line, None)
     result = run.result(pact.problem, status)
     link.tell({"kind": "end", "versions": link.versions(int(run.kept.version))})
-    return result
+    if pact.evaluate is None:
+        return result
+    evaluation = evaluate_at_parties(pact, link, run, result, labels)
+    evaluation.save(home.path / EVALUATION)
+    return dataclasses.replace(result, evaluation=evaluation)
 
 
 def _greeted(pact: Pact, link: Link, names: Sequence[str]) -> list[tuple[str, Description]]:

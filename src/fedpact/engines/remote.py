@@ -108,6 +108,10 @@ class Link:
         asked = self.names if names is None else names
         return {name: answer for name, (answer, _) in self._asked(words, {}, asked, HEADER, some).items()}
 
+    def ask_all(self, words: dict[str, Any], arrays: dict[str, np.ndarray], most: int) -> Answers:
+        """Words and arrays to all parties outside of the plan, and their answers of at most `most` bytes each."""
+        return self._asked(words, arrays, self.names, most)
+
     def exchange(self, asks: Sequence[Ask], before: int) -> list[Reply]:
         """Messages to groups of parties at the same time, and the combined reply of each; `self.number` is the new version."""
         try:

@@ -66,9 +66,7 @@ def split_rows(
 
         parties = fp.split_rows(fp.datasets.breast_cancer(), parties=5, stratify="y")
     """
-    if isinstance(data, list | tuple) or (
-        isinstance(data, Mapping) and not isinstance(data, Table) and _of_tables(data)
-    ):
+    if is_split(data):
         if by is not None or stratify is not None or shares is not None:
             raise ValueError("the tables are split already, one per party; by=, stratify= and shares= split one table")
         return _already_split(data, parties)
@@ -138,8 +136,11 @@ def _already_split(data: Any, parties: int | Sequence[str] | None) -> Parties:
     return Parties(dict(zip(names, data, strict=True)))
 
 
-def _of_tables(data: Mapping[str, Any]) -> bool:
-    return all(isinstance(v, Mapping | str | pathlib.Path) or is_frame(v) for v in data.values())
+def is_split(data: Any) -> bool:
+    """Whether this is a list or mapping of tables, one per party, and not one table."""
+    if isinstance(data, Mapping) and not isinstance(data, Table):
+        return all(isinstance(v, Mapping | str | pathlib.Path) or is_frame(v) for v in data.values())
+    return isinstance(data, list | tuple)
 
 
 def _column(table: Table, name: str, role: str) -> np.ndarray:

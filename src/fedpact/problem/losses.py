@@ -4,7 +4,7 @@ import dataclasses
 import math
 import numbers
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -93,6 +93,13 @@ class Loss:
     def rate(self) -> Rate | None:
         """Its formula, where it is a rate of decisions or the smooth stand-in of one; None for other losses."""
         return self.formula if isinstance(self.formula, Rate) else None
+
+    @property
+    def classifies(self) -> Literal["two labels", "classes"] | None:
+        """What it says of labels: two of them (`labels`), one for each score of a row, or nothing (None)."""
+        if isinstance(self.formula, _Logistic | _Hinge):
+            return "two labels"
+        return "classes" if self.formula is _softmax else None
 
     @property
     def convex(self) -> bool:

@@ -54,7 +54,7 @@ class SplitModel(Model):
         outputs = []
         for name in parties:
             if not isinstance(tables, Mapping) or name not in tables:
-                raise ValueError(f"predict needs the table of every party by name; there is none of {name!r}")
+                raise ValueError(f"scores need the table of every party by name; there is none of {name!r}")
             x = jnp.asarray(numeric(tables[name])["x"])
             bottom, block = self.bottom_for(math.prod(x.shape[1:])), jax.tree.map(jnp.asarray, params[name])
             try:
@@ -62,7 +62,7 @@ class SplitModel(Model):
             except TypeError as error:
                 raise ValueError(f"column 'x' of party {name!r} does not fit its parameters ({error})") from None
         if len({len(part) for part in outputs}) > 1:
-            raise ValueError("predict needs the same rows of every party, but their tables have different lengths")
+            raise ValueError("scores need the same rows of every party, but their tables have different lengths")
         embedded = sum(outputs[1:], outputs[0]) if self.combine == "sum" else jnp.stack(outputs, axis=1)
         return self.apply(jax.tree.map(jnp.asarray, params.get(TOP, {})), {EMBEDDED: embedded})
 

@@ -183,7 +183,7 @@ def _add_unconstrained(rows: Rows, line: ProgressLine, kind: Kind, name: str, sp
     for seed, split in enumerate(splits):
         line.say(f"{name}, {kind}: FedBCD, split {seed + 1}", now=True)
         results.append(_solved(kind, split, None, seed))
-        held, scores = (split.protected * results[-1].predict(rows) for rows in (split.train, split.test))
+        held, scores = (split.protected * results[-1].scores(rows) for rows in (split.train, split.test))
         labels, groups = split.train.labels["y"], split.train.labels["group"]
         drawn_rule = equal_opportunity(held, labels, groups, positive=split.protected)
         mixed_rule = calibrated_equal_opportunity(
@@ -209,7 +209,7 @@ def _add_constrained(
     for seed, split in enumerate(splits):
         line.say(f"{name}, {kind}: FairVFL, ε = {level:g}, split {seed + 1}", now=True)
         result = _solved(kind, split, level, seed)
-        scores = split.protected * result.predict(split.test)
+        scores = split.protected * result.scores(split.test)
         results.append(result)
         measures.append({**judged(scores > 0, split.test.labels, split.protected), "deo": _train_gap(result, split)})
         if kind == "linear" and (name == TIMED[0] and level in TIMED[1]):
@@ -271,7 +271,7 @@ def _as_printed(split: FairSplit, level: float) -> Result:
 
 
 def _train_gap(result: Result, split: FairSplit) -> float:
-    return loss_gap(result.predict(split.train), split.train.labels, split.protected)
+    return loss_gap(result.scores(split.train), split.train.labels, split.protected)
 
 
 def _chances(scores: np.ndarray) -> np.ndarray:

@@ -110,7 +110,7 @@ class Case:
         if left is not None:
             before = jax.tree.map(lambda *leaves: np.mean(leaves, axis=0), *left.values())
             distances = result.moved or {}
-        hits = np.argmax(result.predict(self.test), axis=1) == self.test["y"]
+        hits = result.predict(self.test) == self.test["y"]
         return {
             "loss": self.loss(before),
             "loss_handed_out": self.loss(out),

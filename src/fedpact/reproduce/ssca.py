@@ -93,7 +93,7 @@ class SplitMNIST:
         norm = float(sum(np.sum(leaf**2) for leaf in jax.tree.leaves(result.params)))
         weight = problem.regularizer.even or 0.0
         cost = result.constraint("cost").values[0] if problem.constraints else result.objective - weight * norm
-        hits = np.argmax(result.predict(self.held_out), axis=1) == self.test["y"]
+        hits = result.predict(self.held_out) == self.test["y"]
         return {"cost": float(cost), "norm": norm, "accuracy": float(np.mean(hits))}
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fedpact import __about__
+from fedpact.evaluation.counts import Question
 from fedpact.federation.columns import ColumnParties, split_columns
 from fedpact.federation.rows import Parties, checked_seed, split_rows
 from fedpact.federation.setting import Setting
@@ -20,12 +21,15 @@ from fedpact.problem.fingerprint import digest
 from fedpact.problem.split import SplitModel
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Algorithm, Method
+from fedpact.run.evaluate import checked_confidence, evaluate
 from fedpact.run.result import Result
 from fedpact.run.selection import checked_starts, chosen, from_starts, protected, titled
 from fedpact.run.solve import solve
 from fedpact.settings import bind, setting_of
 from fedpact.settings.base import Agreement, Bound
 
+EVALUATE = ("label", "group", "positive", "threshold", "weights", "bins", "confidence", "min_rows")
+EVALUATION = "evaluation.json"  # beside the files of a saved run
 OPTIONS = ("tolerance", "max_rounds", "start", "starts", "seed", "disclose", "driver", "privacy", "scale")
 
 
@@ -36,8 +40,9 @@ class Pact:
     - `parties`: the names of the parties, where the file does not define them (default: none).
 
     The file defines `problem`, `parties` (names) and `load(party) -> fp.Table`, and may define `algorithm`, `options` (of
-    `fp.solve`) and `server` (a table or a function that returns one); over columns also `active`, the parties with labels and
-    groups (default: the first), and `id`, the column of row identifiers.
+    `fp.solve`), `server` (a table or a function that returns one) and `evaluate` (options of `fp.evaluate`, such as {"label":
+    "y", "group": "sex"}: the answer is evaluated on the parties' tables when a run ends); over columns also `active`, the
+    parties with labels and groups (default: the first), and `id`, the column of row identifiers.
 
     Raises FileNotFoundError, and ValueError or TypeError where a definition is missing or of another type.
     """
@@ -68,6 +73,8 @@ class Pact:
         unknown = [name for name in self.options if name not in OPTIONS]
         if unknown:
             raise ValueError(f"{self.path}: options has {unknown[0]!r}; it may have {', '.join(OPTIONS)}")
+        self.evaluate: Mapping[str, Any] | None = module.get("evaluate")
+        self._check_evaluate()
         self._server: Any = module.get("server")
         self.active = self._active(module.get("active"))
         self.id: str | None = module.get("id")
@@ -78,6 +85,27 @@ class Pact:
         if not isinstance(module[name], kind):
             raise TypeError(f"{self.path}: `{name}` should be {words}, not a {type(module[name]).__name__}")
         return module[name]
+
+    def _check_evaluate(self) -> None:
+        if self.evaluate is None:
+            return
+        if not isinstance(self.evaluate, Mapping):
+            raise TypeError(f"{self.path}: `evaluate` should be a dict such as {{'label': 'y'}}, not {self.evaluate!r}")
+        unknown = [name for name in self.evaluate if name not in EVALUATE]
+        if unknown:
+            raise ValueError(f"{self.path}: evaluate has {unknown[0]!r}; it may have {', '.join(EVALUATE)}")
+        self.question()
+        checked_confidence(self.confidence)
+
+    def question(self, threshold: float | None = None) -> Question:
+        """What the pact's `evaluate` asks of every party; `threshold`: of the result, where `evaluate` says nothing else."""
+        stated = {name: value for name, value in (self.evaluate or {}).items() if name != "confidence"}
+        return Question.of(self.problem, **{"threshold": threshold, **stated})
+
+    @property
+    def confidence(self) -> float:
+        """Of the evaluation's intervals."""
+        return (self.evaluate or {}).get("confidence", 0.95)
 
     def _active(self, active: Any) -> tuple[str, ...]:
         """The parties that hold labels and groups where columns are split; none where rows are."""
@@ -116,6 +144,7 @@ class Pact:
     def digest(self) -> str:
         """A digest of what all sites must agree on: problem, parties, method, options, and the version of fedpact."""
         agreed = [self.parties, self.active, self.id, self.algorithm, dict(self.options), __about__.VERSION]
+        agreed += [] if self.evaluate is None else [dict(self.evaluate)]
         return digest([digest(self.problem.public), *agreed])
 
     def options_for(self, setting: Setting) -> Algorithm:
@@ -171,9 +200,15 @@ class Pact:
         return split_columns(loaded, active=self.active, id=self.id) if self.columns else split_rows(loaded)
 
     def run(self, parties: Parties | ColumnParties, **options: Any) -> Result:
-        """Solve in this process; `options` override those of the pact."""
+        """Solve in this process, and evaluate where the pact says so; `options` override those of the pact."""
         server = {} if self.columns else {"server": self.server}
-        return solve(self.problem, parties, self.algorithm, **server, **{**self.options, **options})
+        result = solve(self.problem, parties, self.algorithm, **server, **{**self.options, **options})
+        if self.evaluate is None:
+            return result
+        evaluation = evaluate(result, parties, **self.evaluate)
+        if options.get("save") is not None:
+            evaluation.save(pathlib.Path(options["save"]) / EVALUATION)
+        return dataclasses.replace(result, evaluation=evaluation)
 
 
 def _module(path: pathlib.Path) -> Any:

@@ -6,13 +6,12 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedpact.certificate import Certificate, ConstraintReport
+from fedpact.evaluation.table import Evaluation
 from fedpact.precision import in_double
-from fedpact.problem.columns import numeric
+from fedpact.problem.decision_rule import DecisionRule, scores_of
 from fedpact.problem.split import SplitModel
 from fedpact.problem.statement import Problem
 from fedpact.report.words import in_bytes
@@ -33,6 +32,8 @@ class Result:
     - `bytes_up`, `bytes_down`: over all parties and rounds, without headers.
     - `seconds`: of the rounds. `compile_seconds`: before the first one and within rounds.
     - `tolerance`, `method`, `parties`, `problem`: what was asked for.
+    - `threshold`: of decisions, in units of the score; None (default) where it is the problem's own.
+    - `evaluation`: what the pact's `evaluate` asks for; None (default) where it asks for nothing, and without a pact.
 
     Where every party has a model of its own, `params` are keyed by party and lie in the parties' sets; `average` is their mean,
     `unprojected` what the method left before it was projected, `moved` how far the projection moved it, both by party.
@@ -56,6 +57,8 @@ class Result:
     average: Any = None
     unprojected: dict[str, Any] | None = None
     moved: dict[str, float] | None = None
+    threshold: float | None = None
+    evaluation: Evaluation | None = None
 
     @property
     def converged(self) -> bool:
@@ -81,14 +84,14 @@ class Result:
         return self.certificate.constraint(name)
 
     @in_double
-    def predict(self, rows: Mapping[str, Any], party: str | None = None) -> np.ndarray:
+    def scores(self, rows: Mapping[str, Any], party: str | None = None) -> np.ndarray:
         """The model's scores on new rows.
 
         - `rows`: a table, or a mapping with the model's input column; where columns are split, the parties' tables by name, or
           what `fp.split_columns` gave.
         - `party`: whose own model is meant, where every party has one (default: the average of them).
 
-        Returns an array with one entry (or one line) per row.
+        Returns an array with one entry (or one line) per row. Raises ValueError where rows and model do not fit.
         """
         if party is not None and (self.unprojected is None or party not in self.unprojected):
             known = (
@@ -96,29 +99,29 @@ class Result:
                 if self.unprojected is not None
                 else "one model for all, so leave party= out"
             )
-            raise ValueError(f"predict(party={party!r}): there is no such model; there is {known}")
+            raise ValueError(f"party={party!r}: there is no such model; there is {known}")
         model = self.problem.model
         if isinstance(model, SplitModel):
             return np.asarray(model.predict(self.params, rows, self.parties))
         if model is None:
             raise ValueError("the problem was stated without a model, so there is nothing to predict with")
-        if not isinstance(rows, Mapping):
-            raise TypeError(
-                f"predict takes a table or a mapping of columns such as {{'x': x}}, not a {type(rows).__name__}"
-            )
-        arrays = {name: jnp.asarray(column) for name, column in numeric(rows).items()}
         own = self.params if self.unprojected is None else self.average if party is None else self.params[party]
-        params = jax.tree.map(jnp.asarray, own)
-        wanted = getattr(model, "inputs", None)
-        if wanted is not None and wanted not in arrays:
-            raise ValueError(f"predict needs the column {wanted!r} of numbers; it got {', '.join(map(str, rows))}")
-        try:
-            return np.asarray(model.apply(params, arrays))
-        except TypeError as error:
-            width, shapes = arrays[wanted].shape[1:] if wanted else "", jax.tree.map(jnp.shape, params)
-            raise ValueError(
-                f"column {wanted!r} has the width {width}, which the parameters {shapes} do not fit ({error})"
-            ) from None
+        return scores_of(model, own, rows)
+
+    def predict(self, rows: Mapping[str, Any], party: str | None = None) -> np.ndarray:
+        """Decided labels of new rows.
+
+        With a logistic or hinge loss the positive one of its `labels` where score > threshold, else the negative one; with a
+        softmax loss the place of the largest score; with `fp.decisions` alone 1 or 0. The threshold is `self.threshold`, else
+        that of the problem's `fp.decisions` where they have one, else 0.
+
+        - `rows`, `party`: as in `scores`.
+
+        Returns an array with one label per row. Raises ValueError as `scores` does, and for other losses, which say nothing
+        about decisions.
+        """
+        scores = self.scores(rows, party)
+        return DecisionRule.of(self.problem, self.threshold)(scores)
 
     def report(self, path: str | os.PathLike[str]) -> pathlib.Path:
         """Write one self-contained HTML page: certificate, and objective, violation and multipliers over the rounds."""

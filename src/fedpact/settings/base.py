@@ -120,6 +120,11 @@ class Bound(eqx.Module):
     def kept_in(self, arrays: Mapping[str, np.ndarray]) -> Any:
         """What parties keep of an answer, stacked by bucket, from the arrays of a saved run."""
 
+    @staticmethod
+    def decides_with(kept: Any, parameters: Any) -> Any:
+        """The flat parameters that a party's rows are evaluated with: those of all, unless it has `kept` some of its own."""
+        return parameters
+
     def not_finite(self) -> str | None:
         """Which function has no finite value or slope at the start, and at which party, in words; None where all have."""
         return None

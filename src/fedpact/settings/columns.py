@@ -112,6 +112,13 @@ def measure_with_norms(own: ServerData, at: Evaluated, reply: Reply) -> Measured
     )
 
 
+def hear_embedding(own: ServerData, answer: Answer, reply: Reply) -> jax.Array:
+    return combined(reply)
+
+
+EMBED = Phase(send_nothing, embed_all_rows, hear_embedding)  # what the bottom models give for all rows, without labels
+
+
 class ColumnsBound(Bound):
     """A problem over columns: one stack of blocks for each bucket of parties of like width and role."""
 

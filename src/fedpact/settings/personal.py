@@ -115,6 +115,10 @@ class PersonalBound(RowTables):
         # twice, since rounding leaves a block from far outside not quite inside
         return OwnModel(own.own_set.project(own.own_set.project(block)), block)
 
+    @staticmethod
+    def decides_with(kept: OwnModel, parameters: Any) -> jax.Array:
+        return kept.point
+
     def certify(self, measured: MeasuredModels, answer: Answer) -> Certificate:
         residuals, distances = (np.asarray(x) for x in jax.tree.leaves(measured.residuals))
         by_name = [dict(zip(self.names, map(float, x), strict=True)) for x in (residuals, distances)]

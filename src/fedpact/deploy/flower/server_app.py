@@ -43,11 +43,12 @@ def _main(grid: Any, context: Any) -> None:
     channel = FlowerChannel(grid, wait=float(config["wait"]))
     with _locked(state):
         try:
-            serve(folder / "pact.py", channel, state, resume=bool(config["resume"]))
+            result = serve(folder / "pact.py", channel, state, resume=bool(config["resume"]))
         except Exception as error:
             _write_outcome(state, f"{type(error).__name__}: {error}", finished=False)
             raise
-        _write_outcome(state, "finished", finished=True)
+        told = "finished" if result.evaluation is None else f"finished\n{result.evaluation}"
+        _write_outcome(state, told, finished=True)
 
 
 @contextlib.contextmanager
