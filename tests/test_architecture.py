@@ -21,6 +21,7 @@ ROOMS = [
     "engines",
     "report",
     "run",
+    "promises",
     "deploy",
     "datasets",
 ]

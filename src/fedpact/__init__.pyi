@@ -47,6 +47,8 @@ from .problem.personal import Personal
 from .problem.regularizers import box, group, l1, l2
 from .problem.split import chain, split_model
 from .problem.statement import Problem, minimize
+from .promises.ask import promise
+from .promises.promise import Promise, Shown
 from .protocol.algorithm import Algorithm
 from .run.audit import Audit, Leak, audit
 from .run.history import History
@@ -95,9 +97,11 @@ __all__ = [
     "Personal",
     "PersonalProjected",
     "Problem",
+    "Promise",
     "ProxAL",
     "Result",
     "Schedule",
+    "Shown",
     "Table",
     "Verification",
     "__version__",
@@ -126,6 +130,7 @@ __all__ = [
     "model",
     "positive_rate",
     "postprocess",
+    "promise",
     "protocol",
     "sets",
     "smoothed_hinge_loss",
