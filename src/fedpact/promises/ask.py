@@ -1,7 +1,9 @@
 """fp.promise: set rows aside, train a candidate on the others with tightened limits, test it once."""
 
+import functools
 import math
 import numbers
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -63,6 +65,8 @@ def promise(
         raise ValueError(
             "the parties hold columns of the same rows; a promise is made where they hold rows of their own: fp.split_rows"
         )
+    if not isinstance(previous, Promise | None):
+        raise TypeError(f"previous={previous!r}: the promise that was asked before")
     terms = checked_terms(confidence, held_out, power, 1 if previous is None else previous.asked + 1)
     rows = parties if isinstance(parties, Parties) else split_rows(parties)
     if ranges is not None and not isinstance(ranges, Mapping):
@@ -71,8 +75,11 @@ def promise(
     draws = {name: drawn(rows[name], name, held_out, checked_seed(seed)) for name in rows}
     aside = {name: out for name, (_, out) in draws.items()}
     drawn_as = digest_of_data(aside, None)
-    if previous is not None:
-        _check_previous(previous, drawn_as)
+    if previous is not None and previous.drawn_as != drawn_as:
+        raise ValueError(
+            "previous= was tested on other rows: another seed, share or table; leave it out where these rows were never asked, "
+            "or give the same seed= and held_out="
+        )
     known = with_all({name: rows_of(statements.means, table) for name, table in aside.items()})
     stricter = tightened(problem, statements, known, terms)
     result = solve(
@@ -88,7 +95,7 @@ def promise(
 
 def with_all(tallies: Mapping[str, tuple[Tally, ...]]) -> dict[str | None, tuple[Tally, ...]]:
     """The parties' tallies, and for None their sums, in the parties' order."""
-    together = tuple(sum(own[1:], own[0]) for own in zip(*tallies.values(), strict=True))
+    together = tuple(functools.reduce(operator.add, own) for own in zip(*tallies.values(), strict=True))
     return {**tallies, None: together}
 
 
@@ -107,13 +114,3 @@ def _check(name: str, given: Any, fits: bool, words: str) -> None:
 
 def _number(given: Any) -> float:
     return float(given) if isinstance(given, numbers.Real) and not isinstance(given, bool) else math.nan
-
-
-def _check_previous(previous: Any, drawn_as: str) -> None:
-    if not isinstance(previous, Promise):
-        raise TypeError(f"previous={previous!r}: the promise that was asked before")
-    if previous.drawn_as != drawn_as:
-        raise ValueError(
-            "previous= was tested on other rows: another seed, share or table; leave it out where these rows were never asked, "
-            "or give the same seed= and held_out="
-        )

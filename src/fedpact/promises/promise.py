@@ -5,7 +5,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-
 from fedpact.federation.rows import title
 from fedpact.promises import words
 from fedpact.promises.held_out import Tally

@@ -128,7 +128,7 @@ class Statements:
 
         def shown(log_times: float) -> bool:
             times = 2**log_times
-            more = [Tally(math.ceil(tally.rows * times), tally.total * times) for tally in tallies]
+            more = [Tally(times * t.rows, times * t.total) for t in tallies]  # type: ignore[arg-type]  # predicted, not counted
             return is_within(self.bound(statement, more, error), statement)
 
         most = math.log2(MOST)
@@ -194,7 +194,7 @@ def _tested(constraint: Constraint, atom: Any, given: Range | None) -> TestedMea
     known = (0.0, 1.0) if atom.rate is not None else None
     if given is None and known is None:
         raise ValueError(
-            f"constraint {constraint.name!r}: {atom} has no known range, and a mean is bounded by its range; say the least and the "
+            f"constraint {constraint.name!r}: {atom} has no known range, by which a mean is bounded; say the least and the "
             f"largest value of a row, ranges={{{constraint.name!r}: (0, 1)}}, or promise a rate of fp.decisions"
         )
     return TestedMean(atom, given or known)
