@@ -20,8 +20,8 @@ ROOMS = [
     "settings",
     "engines",
     "report",
-    "run",
     "promises",
+    "run",
     "deploy",
     "datasets",
 ]

@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+import pathlib
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,12 +13,18 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 import fedpact as fp
-from fedpact.promises.ask import with_all
+from fedpact.deploy.message_list import wire
+from fedpact.deploy.party import Site
+from fedpact.deploy.server import serve
+from fedpact.engines.remote import PartyLost
+from fedpact.engines.serialization import pack, unpack
+from fedpact.promises.agreed import AgreedPromise
 from fedpact.promises.bounds import above, below, mean_above, rate_above
-from fedpact.promises.held_out import Tally, counted, drawn, rows_of
-from fedpact.promises.promise import Promise, judged
+from fedpact.promises.held_out import Tally, counted, drawn, rows_of, with_all
 from fedpact.promises.statements import Statements
 from fedpact.promises.tightening import Terms, tightened
+from fedpact.run.pact import Pact
+from fedpact.run.promise import Promise, judged
 
 MODEL = fp.linear(bias=True)
 DECIDED, LOSS = fp.decisions(MODEL), fp.logistic_loss(MODEL)
@@ -313,12 +321,11 @@ def test_asking_again_is_counted_and_costs(asked: tuple[fp.Parties, fp.Problem, 
 def test_what_is_not_shown_says_what_is_missing(asked: tuple[fp.Parties, fp.Problem, Promise]) -> None:
     """Other counts in the same test: too few rows, a rate that breaks the limit, none at all, values outside the range."""
     parties, problem, promise = asked
-    statements = Statements.of(problem, parties.names, {"loss": (0, 12)})
+    agreed = AgreedPromise.of(problem, parties.names, ranges={"loss": (0, 12)})
 
     def told(north: Tally, loss: Tally = Tally(1200, 300.0)) -> Promise:
         tallies = {"north": (north, loss), "south": (Tally(400, 380.0), loss)}
-        shown = judged(promise.result, statements, with_all(tallies), promise.terms)
-        return dataclasses.replace(promise, constraints=shown)
+        return judged(promise.result, agreed, tallies, promise.held_out, "")
 
     few = told(Tally(50, 40.0))
     needed = few.constraint("found", party="north").rows_needed
@@ -359,3 +366,102 @@ def test_a_candidate_that_did_not_converge_is_not_tested(asked: tuple[fp.Parties
     assert "<table>" not in promise._repr_html_()
     with pytest.raises(ValueError, match="nothing was tested"):
         promise.bound("found")
+
+
+# across organisations
+
+PACT = """
+import numpy as np
+import fedpact as fp
+
+parties = ["north", "south", "west"]
+model = fp.linear(bias=True)
+found = fp.mean(fp.decisions(model), where=fp.col("y") == 1)
+loss = fp.mean(fp.logistic_loss(model))
+problem = fp.minimize(
+    loss, [(found >= 0.6).named("found"), (loss.pooled() <= 1.5).named("loss")], fp.l2(1e-3)
+)
+options = {"seed": 5}
+promise = {"confidence": 0.9, "held_out": 0.5, "ranges": {"loss": (0, 12)}}
+
+
+def load(party):
+    rng = np.random.default_rng(parties.index(party))
+    x = rng.normal(size=(600, 2))
+    return fp.Table(x=x, y=(x @ [1.0, -1.0] + rng.normal(size=600) > 0.3).astype(int))
+"""
+
+
+@pytest.fixture
+def pact(tmp_path: pathlib.Path) -> pathlib.Path:
+    file = tmp_path / "pact.py"
+    file.write_text(PACT)
+    return file
+
+
+def test_a_promise_elsewhere_counts_the_same(pact: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    sites = {name: Site(pact, name, tmp_path / name) for name in ("north", "south", "west")}
+    channel = Loopback(sites)
+    deployed = serve(pact, channel, tmp_path / "server")
+    stated_there = Pact(pact)
+    here = stated_there.run(stated_there.tables())
+    assert isinstance(deployed, Promise)
+    assert isinstance(here, Promise)
+    assert deployed.kept
+    for a, b in zip(deployed.constraints, here.constraints, strict=True):
+        assert (a.name, a.party, a.limit, a.outside) == (b.name, b.party, b.limit, b.outside)
+        if a.name == "found":
+            assert (a.counts, a.bound, a.trained) == (b.counts, b.bound, b.trained)
+        else:
+            assert a.bound == pytest.approx(b.bound, abs=1e-9)
+    assert (tmp_path / "server" / "promise.txt").read_text().startswith("kept: all 4 limits were shown")
+    counts = [unpack(message)[0] for message in channel.heard if unpack(message)[0]["kind"] == "count"]
+    assert len(counts) == 1
+
+    # the party counts the askings: the same run may not ask with other parameters, and another run pays for it
+    again = next(message for message in channel.heard if unpack(message)[0]["kind"] == "count")
+    words, arrays = unpack(again)
+    other = {name: array + 1e-3 for name, array in arrays.items()}
+    assert "a promise has one test" in unpack(sites["north"].answer(pack(words, other)))[0]["refused"]
+    assert "refused" not in unpack(sites["north"].answer(again))[0]
+    second = serve(pact, Loopback({**sites, "north": Site(pact, "north", tmp_path / "north")}), tmp_path / "second")
+    assert isinstance(second, Promise)
+    assert (second.asked, second.terms.error) == (2, pytest.approx(0.05))
+    resumed = serve(pact, Loopback(sites), tmp_path / "second", resume=True)
+    assert isinstance(resumed, Promise)
+    assert (resumed.asked, [s.counts for s in resumed.constraints]) == (2, [s.counts for s in second.constraints])
+
+
+def test_a_partys_policy_speaks_of_held_out_rows_too(pact: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "policy.toml").write_text("min_rows = 170\n")  # of 600 rows about 260 are positive: 130 on either side
+    sites = {name: Site(pact, name, tmp_path / name, tmp_path / "policy.toml") for name in ("north", "south", "west")}
+    with pytest.raises(PartyLost, match="held out, is over fewer of its rows than the 170"):
+        serve(pact, Loopback(sites), tmp_path / "server")
+
+
+def test_pacts_name_their_promise(pact: pathlib.Path) -> None:
+    before = Pact(pact).digest
+    listed = wire(Pact(pact)).rows()[-1]
+    assert listed[:3] == ("once, after the last round", "count on the rows that it holds out", "all parties")
+    assert "parameters (3 numbers)" in listed[4]
+    assert "rows (2 integers)" in listed[6]
+    pact.write_text(PACT.replace("0.9,", "0.95,"))
+    assert Pact(pact).digest != before
+    pact.write_text(PACT.replace("(0, 12)", "(0, 13)"))
+    assert Pact(pact).digest != before
+    pact.write_text(PACT.replace('"held_out"', '"kept_back"'))
+    with pytest.raises(ValueError, match="may have confidence, held_out, power, ranges"):
+        Pact(pact)
+
+
+@dataclasses.dataclass
+class Loopback:
+    """Parties as objects, and every message that was sent."""
+
+    sites: dict[str, Site]
+    heard: list[bytes] = dataclasses.field(default_factory=list)
+    interrupts: bool = True
+
+    def ask(self, message: bytes, parties: Sequence[str], some: bool = False) -> dict[str, bytes]:
+        self.heard.append(message)
+        return {party: self.sites[party].answer(message) for party in parties}

@@ -47,11 +47,11 @@ from .problem.personal import Personal
 from .problem.regularizers import box, group, l1, l2
 from .problem.split import chain, split_model
 from .problem.statement import Problem, minimize
-from .promises.ask import promise
-from .promises.promise import Promise, Shown
 from .protocol.algorithm import Algorithm
+from .run.ask_promise import promise
 from .run.audit import Audit, Leak, audit
 from .run.history import History
+from .run.promise import Promise, Shown
 from .run.result import Result
 from .run.selection import Explanation, explain
 from .run.solve import solve

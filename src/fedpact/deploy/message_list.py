@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 
+from fedpact.deploy.promise import message_layout, reply_layout
 from fedpact.engines.exchanges import Exchange, ExchangePlan
 from fedpact.engines.serialization import Layout, Leaf
 from fedpact.precision import in_double
@@ -34,10 +35,11 @@ class MessageList:
     method: str
     parties: tuple[str, ...]
     exchanges: tuple[Exchange, ...]
+    test: tuple[Layout, Layout] | None = None  # of a promise: its message and its reply
 
     def rows(self) -> list[tuple[str, ...]]:
         """One row for each message, in the order of TITLES."""
-        return [
+        rows = [
             (
                 PARTS[e.part],
                 _words(e.title),
@@ -49,6 +51,11 @@ class MessageList:
             )
             for e in self.exchanges
         ]
+        if self.test is not None:
+            asked, told = self.test
+            words = "once, after the last round", "count on the rows that it holds out", "all parties"
+            rows.append((*words, f"{asked.size:,}", _listed(asked, {}), f"{told.size:,}", _listed(told, {})))
+        return rows
 
 
 def _listed(layout: Layout, kinds: dict[str, str]) -> str:
@@ -81,4 +88,5 @@ def wire(pact: Pact) -> MessageList:
     """Trace a pact's method over its parties' tables, loaded in this process; nothing is solved."""
     bound = pact.bind()
     plan = ExchangePlan.of(pact.method_for(bound.setting), bound)
-    return MessageList(pact.digest, pact.title_for(bound.setting), pact.parties, tuple(plan.exchanges.values()))
+    test = None if pact.promise is None else (message_layout(bound.shape), reply_layout(pact.promise))
+    return MessageList(pact.digest, pact.title_for(bound.setting), pact.parties, tuple(plan.exchanges.values()), test)

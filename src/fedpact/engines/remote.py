@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from fedpact.engines.exchanges import Exchange, ExchangePlan
-from fedpact.engines.serialization import HEADER, Refused, is_finite, pack, unpack
+from fedpact.engines.serialization import HEADER, Layout, Refused, is_finite, pack, unpack
 from fedpact.protocol.engine import HostNetwork
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.phases import Ask, Role
@@ -107,6 +107,19 @@ class Link:
         """Words to parties (default: all), and what each answers."""
         asked = self.names if names is None else names
         return {name: answer for name, (answer, _) in self._asked(words, {}, asked, HEADER, some).items()}
+
+    def gather(
+        self, words: dict[str, Any], message: dict[str, np.ndarray], reply: Layout
+    ) -> dict[str, dict[str, np.ndarray]]:
+        """Words and arrays to all parties, outside of the method's exchanges, and the arrays that each answers."""
+        out = {}
+        for name, (_, arrays) in self._asked(words, message, self.names, reply.size + HEADER).items():
+            try:
+                reply.check(arrays)
+            except Refused as error:
+                raise PartyRefused(name, f"its reply to {words['kind']!r} is refused: {error}") from None
+            out[name] = arrays
+        return out
 
     def exchange(self, asks: Sequence[Ask], before: int) -> list[Reply]:
         """Messages to groups of parties at the same time, and the combined reply of each; `self.number` is the new version."""

@@ -5,20 +5,22 @@ does not have its rows.
 """
 
 import dataclasses
+import functools
 import hashlib
-from collections.abc import Sequence
+import operator
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedpact.federation.fingerprint import digest_of_data
 from fedpact.federation.rows import title
 from fedpact.federation.table import Table
 from fedpact.precision import in_double
 from fedpact.problem.atoms import Mean
 from fedpact.problem.columns import numeric
-from fedpact.run.fingerprint import digest_of_data
 
 Range = tuple[float, float]
 
@@ -107,6 +109,12 @@ def counted(means: Sequence[TestedMean], party: str, table: Table, params: Any) 
         outside = int(np.sum((seen < least) | (seen > largest)))
         tallies.append(Tally(len(seen), float(seen.sum()), outside))
     return tuple(tallies)
+
+
+def with_all(tallies: Mapping[str, tuple[Tally, ...]]) -> dict[str | None, tuple[Tally, ...]]:
+    """The parties' tallies, and for None their sums, in the parties' order."""
+    together = tuple(functools.reduce(operator.add, own) for own in zip(*tallies.values(), strict=True))
+    return {**tallies, None: together}
 
 
 def _selected(tested: TestedMean, table: Table) -> np.ndarray:

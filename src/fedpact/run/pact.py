@@ -19,7 +19,10 @@ from fedpact.federation.table import Table, as_table
 from fedpact.problem.fingerprint import digest
 from fedpact.problem.split import SplitModel
 from fedpact.problem.statement import Problem
+from fedpact.promises.agreed import AgreedPromise
 from fedpact.protocol.algorithm import Algorithm, Method
+from fedpact.run.ask_promise import promised
+from fedpact.run.promise import Promise
 from fedpact.run.result import Result
 from fedpact.run.selection import checked_starts, chosen, from_starts, protected, titled
 from fedpact.run.solve import solve
@@ -28,6 +31,7 @@ from fedpact.settings.base import Agreement, Bound
 from fedpact.settings.row_tables import DISCLOSED
 
 OPTIONS = ("tolerance", "max_rounds", "start", "starts", "seed", "disclose", "driver", "privacy", "scale")
+TERMS = ("confidence", "held_out", "power", "ranges")  # of a promise; its seed is that of the options
 
 
 class Pact:
@@ -37,7 +41,8 @@ class Pact:
     - `parties`: the names of the parties, where the file does not define them (default: none).
 
     The file defines `problem`, `parties` (names) and `load(party) -> fp.Table`, and may define `algorithm`, `options` (of
-    `fp.solve`) and `server` (a table or a function that returns one); over columns also `active`, the parties with labels and
+    `fp.solve`), `server` (a table or a function that returns one) and `promise` (a dict of the terms of `fp.promise`: confidence,
+    held_out, power, ranges; then a run ends with its test); over columns also `active`, the parties with labels and
     groups (default: the first), and `id`, the column of row identifiers.
 
     Raises FileNotFoundError, and ValueError or TypeError where a definition is missing or of another type.
@@ -69,6 +74,7 @@ class Pact:
         unknown = [name for name in self.options if name not in OPTIONS]
         if unknown:
             raise ValueError(f"{self.path}: options has {unknown[0]!r}; it may have {', '.join(OPTIONS)}")
+        self.promise = self._promise(module.get("promise"))
         self._server: Any = module.get("server")
         self.active = self._active(module.get("active"))
         self.id: str | None = module.get("id")
@@ -79,6 +85,13 @@ class Pact:
         if not isinstance(module[name], kind):
             raise TypeError(f"{self.path}: `{name}` should be {words}, not a {type(module[name]).__name__}")
         return module[name]
+
+    def _promise(self, terms: Any) -> AgreedPromise | None:
+        if terms is None:
+            return None
+        if not isinstance(terms, Mapping) or not set(terms) <= set(TERMS):
+            raise ValueError(f"{self.path}: promise = {terms!r} should be a dict that may have {', '.join(TERMS)}")
+        return AgreedPromise.of(self.problem, self.parties, seed=self.options.get("seed", 0), **terms)
 
     def _active(self, active: Any) -> tuple[str, ...]:
         """The parties that hold labels and groups where columns are split; none where rows are."""
@@ -121,6 +134,8 @@ class Pact:
     def digest(self) -> str:
         """A digest of what all sites must agree on: problem, parties, method, options, and the version of fedpact."""
         agreed = [self.parties, self.active, self.id, self.algorithm, dict(self.options), __about__.VERSION]
+        if self.promise is not None:
+            agreed += [self.promise.terms, [tested.range for tested in self.promise.statements.means]]
         return digest([digest(self.problem.public), *agreed])
 
     def options_for(self, setting: Setting) -> Algorithm:
@@ -175,9 +190,11 @@ class Pact:
         loaded = {party: self.table(party) for party in self.parties}
         return split_columns(loaded, active=self.active, id=self.id) if self.columns else split_rows(loaded)
 
-    def run(self, parties: Parties | ColumnParties, **options: Any) -> Result:
-        """Solve in this process; `options` override those of the pact."""
+    def run(self, parties: Parties | ColumnParties, **options: Any) -> Result | Promise:
+        """Solve in this process, and test what the pact promises, if it does; `options` override those of the pact."""
         server = {} if self.columns else {"server": self.server}
+        if self.promise is not None:
+            return promised(self.promise, parties, self.algorithm, **server, **{**self.options, **options})
         return solve(self.problem, parties, self.algorithm, **server, **{**self.options, **options})
 
 

@@ -1,22 +1,16 @@
 """fp.promise: set rows aside, train a candidate on the others with tightened limits, test it once."""
 
-import functools
-import math
-import numbers
-import operator
 from collections.abc import Mapping
 from typing import Any
 
 from fedpact.federation.columns import ColumnParties
-from fedpact.federation.rows import Parties, checked_seed, split_rows
-from fedpact.problem.split import SplitModel
+from fedpact.federation.rows import Parties, split_rows
 from fedpact.problem.statement import Problem
-from fedpact.promises.held_out import Range, Tally, counted, drawn, rows_of
-from fedpact.promises.promise import Promise, judged
-from fedpact.promises.statements import Statements
-from fedpact.promises.tightening import Terms, tightened
+from fedpact.promises.agreed import COLUMNS, AgreedPromise
+from fedpact.promises.held_out import Range, counted, rows_of
 from fedpact.protocol.algorithm import Algorithm
 from fedpact.run.fingerprint import digest_of_data
+from fedpact.run.promise import Promise, judged
 from fedpact.run.solve import solve
 
 
@@ -61,18 +55,27 @@ def promise(
     """
     if not isinstance(problem, Problem):
         raise TypeError(f"fp.promise takes a problem from fp.minimize, not {problem!r}")
-    if isinstance(parties, ColumnParties) or isinstance(problem.model, SplitModel):
-        raise ValueError(
-            "the parties hold columns of the same rows; a promise is made where they hold rows of their own: fp.split_rows"
-        )
+    if isinstance(parties, ColumnParties):
+        raise ValueError(COLUMNS)
     if not isinstance(previous, Promise | None):
         raise TypeError(f"previous={previous!r}: the promise that was asked before")
-    terms = checked_terms(confidence, held_out, power, 1 if previous is None else previous.asked + 1)
     rows = parties if isinstance(parties, Parties) else split_rows(parties)
-    if ranges is not None and not isinstance(ranges, Mapping):
-        raise TypeError(f"ranges={ranges!r}: ranges by the names of constraints, such as {{'loss': (0, 1)}}")
-    statements = Statements.of(problem, rows.names, ranges or {})
-    draws = {name: drawn(rows[name], name, held_out, checked_seed(seed)) for name in rows}
+    agreed = AgreedPromise.of(
+        problem, rows.names, confidence=confidence, held_out=held_out, seed=seed, power=power, ranges=ranges
+    )
+    return promised(agreed, rows, algorithm, previous, seed=seed, **options)
+
+
+def promised(
+    agreed: AgreedPromise,
+    rows: Parties | Any,
+    algorithm: Algorithm | None = None,
+    previous: Promise | None = None,
+    **options: Any,
+) -> Promise:
+    """What `fp.promise` does, once its terms are checked; `options` of `fp.solve`."""
+    agreed = agreed.asked(1 if previous is None else previous.asked + 1)
+    draws = {name: agreed.drawn(name, rows[name]) for name in rows}
     aside = {name: out for name, (_, out) in draws.items()}
     drawn_as = digest_of_data(aside, None)
     if previous is not None and previous.drawn_as != drawn_as:
@@ -80,37 +83,11 @@ def promise(
             "previous= was tested on other rows: another seed, share or table; leave it out where these rows were never asked, "
             "or give the same seed= and held_out="
         )
-    known = with_all({name: rows_of(statements.means, table) for name, table in aside.items()})
-    stricter = tightened(problem, statements, known, terms)
-    result = solve(
-        stricter, Parties({name: rest for name, (rest, _) in draws.items()}), algorithm, seed=seed, **options
-    )
-    sizes = {name: table.rows for name, table in aside.items()}
-    if not result.converged:
-        return Promise(result, terms.confidence, terms.asked - 1, (), sizes, terms, drawn_as)
-    tallies = {name: counted(statements.means, name, table, result.params) for name, table in aside.items()}
-    shown = judged(result, statements, with_all(tallies), terms)
-    return Promise(result, terms.confidence, terms.asked, shown, sizes, terms, drawn_as)
-
-
-def with_all(tallies: Mapping[str, tuple[Tally, ...]]) -> dict[str | None, tuple[Tally, ...]]:
-    """The parties' tallies, and for None their sums, in the parties' order."""
-    together = tuple(functools.reduce(operator.add, own) for own in zip(*tallies.values(), strict=True))
-    return {**tallies, None: together}
-
-
-def checked_terms(confidence: Any, held_out: Any, power: Any, asked: int = 1) -> Terms:
-    """Raises ValueError where a number is out of its range."""
-    _check("confidence", confidence, 0.5 <= _number(confidence) < 1, "at least 0.5 and below 1; 0.95 is the default")
-    _check("held_out", held_out, 0 < _number(held_out) < 1, "the share of rows, between 0 and 1; 0.4 is the default")
-    _check("power", power, 0.5 <= _number(power) < 1, "at least 0.5 and below 1; 0.9 is the default")
-    return Terms(float(confidence), float(held_out), float(power), asked)
-
-
-def _check(name: str, given: Any, fits: bool, words: str) -> None:
-    if not fits:
-        raise ValueError(f"promise({name}={given!r}): {words}")
-
-
-def _number(given: Any) -> float:
-    return float(given) if isinstance(given, numbers.Real) and not isinstance(given, bool) else math.nan
+    means = agreed.statements.means
+    stricter = agreed.tightened({name: rows_of(means, table) for name, table in aside.items()})
+    trained_on = Parties({name: rest for name, (rest, _) in draws.items()})
+    result = solve(stricter, trained_on, algorithm, **options)
+    tallies = None
+    if result.converged:
+        tallies = {name: counted(means, name, table, result.params) for name, table in aside.items()}
+    return judged(result, agreed, tallies, {name: table.rows for name, table in aside.items()}, drawn_as)

@@ -3,13 +3,14 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from fedpact.federation.rows import title
-from fedpact.promises import words
-from fedpact.promises.held_out import Tally
+from fedpact.problem.expressions import Constraint
+from fedpact.promises.agreed import AgreedPromise
+from fedpact.promises.held_out import Tally, with_all
 from fedpact.promises.statements import Side, Statement, Statements, is_within
 from fedpact.promises.tightening import Terms
+from fedpact.run import promise_words as words
 from fedpact.run.result import Result
 
 
@@ -133,16 +134,24 @@ class Promise:
 
 
 def judged(
-    result: Result, statements: Statements, tallies: Mapping[str | None, tuple[Tally, ...]], terms: Terms
-) -> tuple[Shown, ...]:
-    """The one test: every statement against what the parties counted, `tallies` by party and for None over all of them."""
-    error = terms.error / len(statements.each)
+    result: Result,
+    agreed: AgreedPromise,
+    tallies: Mapping[str, tuple[Tally, ...]] | None,
+    held_out: Mapping[str, int],
+    drawn_as: str,
+) -> Promise:
+    """The one test: every statement against what the parties counted; `tallies` None where the candidate is not tested."""
+    terms, statements = agreed.terms, agreed.statements
+    if tallies is None:
+        return Promise(result, terms.confidence, terms.asked - 1, (), held_out, terms, drawn_as)
+    error, known = terms.error / len(statements.each), with_all(tallies)
     trained = {constraint.name: constraint for constraint in result.problem.constraints}
-    return tuple(_judged(s, statements, tallies[s.party], error, trained[s.constraint.name]) for s in statements.each)
+    shown = tuple(_judged(s, statements, known[s.party], error, trained[s.constraint.name]) for s in statements.each)
+    return Promise(result, terms.confidence, terms.asked, shown, held_out, terms, drawn_as)
 
 
 def _judged(
-    statement: Statement, statements: Statements, tallies: tuple[Tally, ...], error: float, trained: Any
+    statement: Statement, statements: Statements, tallies: tuple[Tally, ...], error: float, trained: Constraint
 ) -> Shown:
     own = [tallies[place] for place in statement.places]
     rows = sum(tally.rows for tally in own)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from fedpact.report import markup
 
 if TYPE_CHECKING:
-    from fedpact.promises.promise import Promise, Shown
+    from fedpact.run.promise import Promise, Shown
 
 MANY = 6  # parties of one constraint that are listed; of more, those that were not shown or have the least room
 
