@@ -47,8 +47,8 @@ def promise(
     - `options`: of `fp.solve`, such as `tolerance` and `max_rounds`.
 
     Returns an `fp.Promise`: `kept`, or not shown and why. A candidate that is not converged is not tested, which spends no
-    confidence. Raises ValueError or TypeError where a constraint cannot be promised,
-    by its name and with the way out, and as `fp.solve` does.
+    confidence. Raises ValueError or TypeError where a constraint cannot be promised, by its name and with the way out, and as
+    `fp.solve` does.
 
         promise = fp.promise(problem, hospitals, confidence=0.95, held_out=0.4)
         print(promise)
