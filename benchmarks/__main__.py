@@ -20,6 +20,7 @@ from benchmarks import (
     mesh,
     overhead,
     personal,
+    promises,
     scaling,
     sharp_rates,
 )
@@ -37,8 +38,8 @@ PARTS = {
     "cold": cold_start,
     "encrypted": encrypted_round,
 }
-# These want an engine, a device or the whole machine: only where they are named.
-APART = {"flare": flare, "flower": flower, "mesh": mesh, "gpu": gpu}
+# These want an engine, a device, the whole machine or much time: only where they are named.
+APART = {"flare": flare, "flower": flower, "mesh": mesh, "gpu": gpu, "promises": promises}
 WHICH = f"which (default: all but {', '.join(APART)}, and the page is written; sections of other parts stay in it)"
 
 

@@ -21,6 +21,7 @@ ROOMS = [
     "engines",
     "report",
     "evaluation",
+    "promises",
     "run",
     "deploy",
     "datasets",

@@ -58,9 +58,11 @@ from .problem.regularizers import box, group, l1, l2
 from .problem.split import chain, split_model
 from .problem.statement import Problem, minimize
 from .protocol.algorithm import Algorithm
+from .run.ask_promise import promise
 from .run.audit import Audit, Leak, audit
 from .run.evaluate import evaluate
 from .run.history import History
+from .run.promise import Promise, Shown
 from .run.result import Result
 from .run.selection import Explanation, explain
 from .run.solve import solve
@@ -107,10 +109,12 @@ __all__ = [
     "Personal",
     "PersonalProjected",
     "Problem",
+    "Promise",
     "ProxAL",
     "Rates",
     "Result",
     "Schedule",
+    "Shown",
     "Table",
     "Verification",
     "__version__",
@@ -143,6 +147,7 @@ __all__ = [
     "model",
     "positive_rate",
     "postprocess",
+    "promise",
     "protocol",
     "selection_rate",
     "sets",

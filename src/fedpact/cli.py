@@ -76,7 +76,7 @@ def run(
     A pact is a Python file that every site has: `problem` (what fp.minimize gives) and `load(party)`, which gives a party its
     fp.Table on its own machine; `parties` (their names, or give --parties); `algorithm`, `options` and `server` if wanted.
     With --hosts it is started on every host and spreads simulated parties over all of them; the first prints the result.
-    Ends with 0 where the result is certified, 3 where it is not, 1 where the pact cannot run.
+    Ends with 0 where the result is certified and what the pact promises is kept, 3 where not, 1 where the pact cannot run.
     """
     import fedpact as fp
     from fedpact.run.hosts import join_hosts
@@ -103,9 +103,10 @@ def run(
         raise typer.Exit(1) from None
     if place == 0:
         typer.echo(str(result) if result.evaluation is None else f"{result}\n{result.evaluation}")
+    candidate = result.result if isinstance(result, fp.Promise) else result
     if report is not None:
-        typer.echo(f"The report page is {result.report(report).resolve()}")
-    if not result.converged:
+        typer.echo(f"The report page is {candidate.report(report).resolve()}")
+    if not (result.kept if isinstance(result, fp.Promise) else result.converged):
         raise typer.Exit(3)
 
 
@@ -150,7 +151,7 @@ def evaluate(
         if run is not None and not (run / "state.npz").exists():
             raise ValueError(f"{run} holds no run; `fedpact run {pact} --save {run}` makes one")
         result = stated.run(tables, **({} if run is None else {"save": run, "resume": True}))
-        evaluation = fp.evaluate(result, tables, **asked)
+        evaluation = fp.evaluate(result.result if isinstance(result, fp.Promise) else result, tables, **asked)
         if out is not None:
             evaluation.save(out)
     except (OSError, RuntimeError, TypeError, ValueError) as error:

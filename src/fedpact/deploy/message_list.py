@@ -6,6 +6,7 @@ import math
 import numpy as np
 
 from fedpact.deploy.party import parameters_layout
+from fedpact.deploy.promise import message_layout, reply_layout
 from fedpact.engines.exchanges import Exchange, ExchangePlan
 from fedpact.engines.serialization import Layout, Leaf
 from fedpact.precision import in_double
@@ -37,10 +38,11 @@ class MessageList:
     exchanges: tuple[Exchange, ...]
     description: str
     evaluation: tuple[str, ...] | None = None  # the last row, where the pact has `evaluate` and parties hold rows
+    test: tuple[Layout, Layout] | None = None  # of a promise: its message and its reply
 
     def rows(self) -> list[tuple[str, ...]]:
         """One row for each message, in the order of TITLES."""
-        return [
+        rows = [
             (
                 PARTS[e.part],
                 _words(e.title),
@@ -51,7 +53,12 @@ class MessageList:
                 _listed(e.reply, COMBINED),
             )
             for e in self.exchanges
-        ] + ([] if self.evaluation is None else [self.evaluation])
+        ]
+        if self.test is not None:
+            asked, told = self.test
+            words = "once, after the last round", "count on the rows that it holds out", "all parties"
+            rows.append((*words, f"{asked.size:,}", _listed(asked, {}), f"{told.size:,}", _listed(told, {})))
+        return rows + ([] if self.evaluation is None else [self.evaluation])
 
 
 def _listed(layout: Layout, kinds: dict[str, str]) -> str:
@@ -85,8 +92,9 @@ def wire(pact: Pact) -> MessageList:
     bound = pact.bind()
     plan = ExchangePlan.of(pact.method_for(bound.setting), bound)
     last = None if pact.evaluate is None or pact.columns else _evaluation(pact, bound.shape.size)
+    test = None if pact.promise is None else (message_layout(bound.shape), reply_layout(pact.promise))
     exchanges, title = tuple(plan.exchanges.values()), pact.title_for(bound.setting)
-    return MessageList(pact.digest, title, pact.parties, exchanges, _description(pact), last)
+    return MessageList(pact.digest, title, pact.parties, exchanges, _description(pact), last, test)
 
 
 def _description(pact: Pact) -> str:

@@ -4,6 +4,7 @@ hello   the pact's digest: the party compares it with its own, asks its policy, 
 meet    what all described: the party traces the method and makes its functions; or goes on from a state that it saved
 step    one exchange: its state and the message go in, its new state and its reply come out
 enough  while a step is at work: the other parties have answered, so that a patient one comes to its end
+count   where the pact has a promise: what it counts on its held-out rows at the candidate's parameters, once a run
 keep    write a version of the state to the party's disk, so that a run can be resumed from it
 end     write what the party keeps of the answer: its block of parameters, its own model, its multipliers
 evaluate  where the pact has `evaluate`: score the own rows with the answer, and reply with counts
@@ -25,6 +26,7 @@ import numpy as np
 
 from fedpact import __about__
 from fedpact.deploy.policy import Policy
+from fedpact.deploy.promise import HeldOut, told_of
 from fedpact.engines.exchanges import ExchangePlan
 from fedpact.engines.remote import NOTHING
 from fedpact.engines.serialization import HEADER, Layout, Refused, is_finite, pack, unpack
@@ -66,7 +68,8 @@ class Site:
         self.party = party
         self.folder = pathlib.Path(folder)
         self.policy = Policy.read(policy)
-        self.greeted: tuple[str, str, Table] | None = None  # the run and the session of the last greeting, and its rows
+        # the run and the session of the last greeting, the rows for it, and those that are held out
+        self.greeted: tuple[str, str, Table, HeldOut | None] | None = None
         self.run: _Run | None = None
         self._one_at_a_time = threading.Lock()
 
@@ -79,6 +82,7 @@ class Site:
             answers: dict[str, Callable[..., bytes]] = {
                 "hello": self._hello, "meet": self._meet, "step": self._step, "keep": self._keep, "end": self._end,
                 "evaluate": self._evaluate,
+                "count": self._count,
             }  # fmt: skip
             if words.get("kind") == "enough":
                 return self._enough(words)
@@ -118,14 +122,21 @@ class Site:
         if self.pact.algorithm is not None:
             self.policy.admit_batch(self.pact.algorithm.rows_per_mean)
         table, setting = self.pact.table(self.party), self.pact.setting
+        held_out, agreed = None, self.pact.promise
+        if agreed is not None:
+            table, out = agreed.drawn(self.party, table)
+            held_out = HeldOut(agreed, self.party, out, self.folder, names[0])
+            tested = (f"{each.mean}, held out," for each in agreed.statements.means)
+            self.policy.admit_means(list(zip(tested, held_out.counts, strict=True)))
         if setting.sends_row_outputs:
             self.policy.admit_row_outputs()
         description, means = setting.describe(self.pact.agreement, self.party, table)
         self.policy.admit_means(means)
         if self.pact.evaluate is not None and not self.pact.columns:
             self.pact.question().check_columns(self.party, table)
-        self.greeted = names[0], names[1], table
-        return self._reply(words, description=description.as_words())
+        self.greeted = names[0], names[1], table, held_out
+        more = {} if held_out is None else {"held_out": held_out.as_words()}
+        return self._reply(words, description=description.as_words(), **more)
 
     def _meet(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
         named = words.get("run"), words.get("session")
@@ -136,7 +147,7 @@ class Site:
         descriptions = tuple(Description.read(each) for each in words["descriptions"])
         if len(descriptions) != len(self.pact.parties):
             raise Refused(f"{len(descriptions)} parties are described, and the pact has {len(self.pact.parties)}")
-        run = _Run(self, *self.greeted, descriptions, words.get("server"))
+        run = _Run(self, *self.greeted, descriptions, words)
         if words.get("resume") is not None:
             if self.party not in words["resume"]:
                 raise Refused("nothing of its state was saved in this run; begin a new one")
@@ -164,6 +175,12 @@ class Site:
         run.enough = max(run.enough, int(words["number"]))
         return self._reply(words)
 
+    def _count(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
+        run = self._same(words)
+        if run.held_out is None:
+            raise Refused("the pact has no promise, so nothing is held out")
+        return self._reply(words, run.held_out.answer(run.shape, arrays))
+
     def _keep(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
         run = self._same(words)
         run.save(run.version(words), int(words["as"]), words["kept"].get(self.party))
@@ -190,13 +207,24 @@ class _Run:
     """What a party knows while a run lasts."""
 
     def __init__(
-        self, site: Site, name: str, session: str, table: Table, descriptions: tuple[Description, ...], server: Any
+        self,
+        site: Site,
+        name: str,
+        session: str,
+        table: Table,
+        held_out: HeldOut | None,
+        descriptions: tuple[Description, ...],
+        meeting: dict[str, Any],
     ):
         pact = site.pact
         self.site, self.name, self.named, self.table = site, name, (name, session), table
         self.meeting_reply = b""  # repeated where the message comes twice
+        self.held_out = held_out
+        server = meeting.get("server")
         described = None if server is None else Description.read(server)
         agreement = dataclasses.replace(pact.agreement, descriptions=descriptions, server=described)
+        if held_out is not None:
+            agreement = dataclasses.replace(agreement, problem=told_of(held_out, pact.parties, meeting).problem())
         bound, self.own = pact.setting.bind_at_party(agreement, site.party, table)
         setting, self.shape = bound.setting, bound.shape
         self.role = "active" if setting.active and setting.active[self.place] else "passive"
@@ -210,7 +238,8 @@ class _Run:
         self.last = 0
         self.last_reply: bytes | None = None
         self.number = self.enough = 0  # the message at work, and the last for which `enough` has come
-        self.most = HEADER + max(e.message.size for e in self.plan.exchanges.values())
+        self.shape = bound.shape
+        self.most = HEADER + max(self.shape.size * 8, *(e.message.size for e in self.plan.exchanges.values()))
 
     @property
     def folder(self) -> pathlib.Path:

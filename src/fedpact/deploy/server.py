@@ -4,24 +4,26 @@ import dataclasses
 import os
 import secrets
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedpact import __about__
 from fedpact.deploy.evaluation import evaluate_at_parties, labels_at_server
 from fedpact.deploy.party import VERSIONS
+from fedpact.deploy.promise import Told, tested
 from fedpact.engines.exchanges import ExchangePlan
 from fedpact.engines.remote import NOTHING, Channel, Link, PartyRefused, RemoteNetwork
 from fedpact.federation.binding import drawn_starts
 from fedpact.federation.description import Description
 from fedpact.federation.rows import Parties, checked_seed, title
 from fedpact.precision import in_double, kept_programs
-from fedpact.run.checkpoint import Folder
+from fedpact.run.checkpoint import Folder, write
 from fedpact.run.fingerprint import digest
 from fedpact.run.loop import Run, checked_limits
 from fedpact.run.pact import EVALUATION, Pact
 from fedpact.run.progress import ProgressLine
+from fedpact.run.promise import Promise
 from fedpact.run.result import Result
 
 
@@ -33,8 +35,8 @@ def serve(
     *,
     resume: bool = False,
     progress: bool | None = None,
-) -> Result:
-    """Run a pact over parties that a channel reaches.
+) -> Result | Promise:
+    """Run a pact over parties that a channel reaches; where it has a promise, test it at the end and return that.
 
     folder: the server's own, for its state and the result. resume: go on with the run that it holds (or begin, if none).
     progress: a live line on stderr (default: on a terminal).
@@ -60,9 +62,14 @@ def serve(
 
 def _served(
     pact: Pact, link: Link, home: Folder, resume: bool, before: dict[str, Any] | None, progress: bool | None
-) -> Result:
-    descriptions = [description for _, description in _greeted(pact, link, pact.parties)]
+) -> Result | Promise:
+    greeted = _greeted(pact, link, pact.parties)
+    descriptions = [greeting.description for greeting in greeted]
     agreement = dataclasses.replace(pact.agreement, descriptions=tuple(descriptions))
+    told = None
+    if pact.promise is not None:
+        told = Told(pact.promise, {greeting.name: greeting.held_out for greeting in greeted})
+        agreement = dataclasses.replace(agreement, problem=told.problem())
     bound, server = pact.setting.bind_at_server(agreement, pact.server, pact.table)
     labels = labels_at_server(pact)
     method = pact.method_for(bound.setting)
@@ -74,6 +81,7 @@ def _served(
         "kind": "meet",
         "descriptions": [each.as_words() for each in descriptions],
         "server": None if server is None else server.as_words(),
+        **({} if told is None else {"held_out": told.words}),
     }
     plan = link.plan.digest
 
@@ -87,8 +95,8 @@ def _served(
 
     def welcome(name: str, version: int) -> None:
         """A party whose process was restarted continues from what it saved."""
-        ((_, description),) = _greeted(pact, link, [name])
-        if description != descriptions[pact.parties.index(name)]:
+        (greeting,) = _greeted(pact, link, [name])
+        if greeting != greeted[pact.parties.index(name)]:
             raise PartyRefused(name, "it comes back with another table")
         meet([name], run.kept_by, version)
 
@@ -117,25 +125,37 @@ def _served(
         link.welcome = welcome
     with ProgressLine(progress) as line:
         status = run.go(most, line, None)
-    result = run.result(pact.problem, status)
+    result = run.result(agreement.problem, status)
+    promise = None if told is None else tested(link, told, result)
     link.tell({"kind": "end", "versions": link.versions(int(run.kept.version))})
-    if pact.evaluate is None:
+    if pact.evaluate is not None:
+        evaluation = evaluate_at_parties(pact, link, run, result, labels)
+        evaluation.save(home.path / EVALUATION)
+        result = dataclasses.replace(result, evaluation=evaluation)
+    if promise is None:
         return result
-    evaluation = evaluate_at_parties(pact, link, run, result, labels)
-    evaluation.save(home.path / EVALUATION)
-    return dataclasses.replace(result, evaluation=evaluation)
+    write(home.path / "promise.txt", f"{promise}\n".encode())
+    return dataclasses.replace(promise, result=result)
 
 
-def _greeted(pact: Pact, link: Link, names: Sequence[str]) -> list[tuple[str, Description]]:
-    """Parties that have agreed to the pact, with their descriptions."""
+class Greeting(NamedTuple):
+    """A party that has agreed to the pact, with what it tells of its rows, and of those that it holds out."""
+
+    name: str
+    description: Description
+    held_out: Any
+
+
+def _greeted(pact: Pact, link: Link, names: Sequence[str]) -> list[Greeting]:
     answers = link.tell({"kind": "hello", "digest": pact.digest, "versions": VERSIONS}, names)
-    descriptions = []
+    greetings = []
     for name in names:
         try:
-            descriptions.append((name, Description.read(answers[name].get("description"))))
+            description = Description.read(answers[name].get("description"))
+            greetings.append(Greeting(name, description, answers[name].get("held_out")))
         except ValueError as error:
             raise PartyRefused(name, str(error)) from None
-    return descriptions
+    return greetings
 
 
 @dataclasses.dataclass

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from fedpact.engines.exchanges import Exchange, ExchangePlan
-from fedpact.engines.serialization import HEADER, Refused, is_finite, pack, unpack
+from fedpact.engines.serialization import HEADER, Layout, Refused, is_finite, pack, unpack
 from fedpact.protocol.engine import HostNetwork
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.phases import Ask, Role
@@ -111,6 +111,19 @@ class Link:
     def ask_all(self, words: dict[str, Any], arrays: dict[str, np.ndarray], most: int) -> Answers:
         """Words and arrays to all parties outside of the plan, and their answers of at most `most` bytes each."""
         return self._asked(words, arrays, self.names, most)
+
+    def gather(
+        self, words: dict[str, Any], message: dict[str, np.ndarray], reply: Layout
+    ) -> dict[str, dict[str, np.ndarray]]:
+        """Words and arrays to all parties, outside of the method's exchanges, and the arrays that each answers."""
+        out = {}
+        for name, (_, arrays) in self.ask_all(words, message, reply.size + HEADER).items():
+            try:
+                reply.check(arrays)
+            except Refused as error:
+                raise PartyRefused(name, f"its reply to {words['kind']!r} is refused: {error}") from None
+            out[name] = arrays
+        return out
 
     def exchange(self, asks: Sequence[Ask], before: int) -> list[Reply]:
         """Messages to groups of parties at the same time, and the combined reply of each; `self.number` is the new version."""

@@ -20,8 +20,11 @@ from fedpact.federation.table import Table, as_table
 from fedpact.problem.fingerprint import digest
 from fedpact.problem.split import SplitModel
 from fedpact.problem.statement import Problem
+from fedpact.promises.agreed import AgreedPromise
 from fedpact.protocol.algorithm import Algorithm, Method
+from fedpact.run.ask_promise import promised
 from fedpact.run.evaluate import checked_confidence, evaluate
+from fedpact.run.promise import Promise
 from fedpact.run.result import Result
 from fedpact.run.selection import checked_starts, chosen, from_starts, protected, titled
 from fedpact.run.solve import solve
@@ -31,6 +34,7 @@ from fedpact.settings.base import Agreement, Bound
 EVALUATE = ("label", "group", "positive", "threshold", "weights", "bins", "confidence", "min_rows")
 EVALUATION = "evaluation.json"  # beside the files of a saved run
 OPTIONS = ("tolerance", "max_rounds", "start", "starts", "seed", "disclose", "driver", "privacy", "scale")
+TERMS = ("confidence", "held_out", "power", "ranges")  # of a promise; its seed is that of the options
 
 
 class Pact:
@@ -40,9 +44,11 @@ class Pact:
     - `parties`: the names of the parties, where the file does not define them (default: none).
 
     The file defines `problem`, `parties` (names) and `load(party) -> fp.Table`, and may define `algorithm`, `options` (of
-    `fp.solve`), `server` (a table or a function that returns one) and `evaluate` (options of `fp.evaluate`, such as {"label":
-    "y", "group": "sex"}: the answer is evaluated on the parties' tables when a run ends); over columns also `active`, the
-    parties with labels and groups (default: the first), and `id`, the column of row identifiers.
+    `fp.solve`), `server` (a table or a function that returns one), `promise` (a dict of the terms of `fp.promise`: confidence,
+    held_out, power, ranges; then a run ends with its test) and `evaluate` (options of `fp.evaluate`, such as {"label": "y",
+    "group": "sex"}: the answer is evaluated when a run ends, on the parties' tables, with a promise on the rows that it was
+    trained on); over columns also `active`, the parties with labels and groups (default: the first), and `id`, the column of
+    row identifiers.
 
     Raises FileNotFoundError, and ValueError or TypeError where a definition is missing or of another type.
     """
@@ -75,6 +81,7 @@ class Pact:
             raise ValueError(f"{self.path}: options has {unknown[0]!r}; it may have {', '.join(OPTIONS)}")
         self.evaluate: Mapping[str, Any] | None = module.get("evaluate")
         self._check_evaluate()
+        self.promise = self._promise(module.get("promise"))
         self._server: Any = module.get("server")
         self.active = self._active(module.get("active"))
         self.id: str | None = module.get("id")
@@ -106,6 +113,13 @@ class Pact:
     def confidence(self) -> float:
         """Of the evaluation's intervals."""
         return (self.evaluate or {}).get("confidence", 0.95)
+
+    def _promise(self, terms: Any) -> AgreedPromise | None:
+        if terms is None:
+            return None
+        if not isinstance(terms, Mapping) or not set(terms) <= set(TERMS):
+            raise ValueError(f"{self.path}: promise = {terms!r} should be a dict that may have {', '.join(TERMS)}")
+        return AgreedPromise.of(self.problem, self.parties, seed=self.options.get("seed", 0), **terms)
 
     def _active(self, active: Any) -> tuple[str, ...]:
         """The parties that hold labels and groups where columns are split; none where rows are."""
@@ -145,6 +159,8 @@ class Pact:
         """A digest of what all sites must agree on: problem, parties, method, options, and the version of fedpact."""
         agreed = [self.parties, self.active, self.id, self.algorithm, dict(self.options), __about__.VERSION]
         agreed += [] if self.evaluate is None else [dict(self.evaluate)]
+        if self.promise is not None:
+            agreed += [self.promise.terms, [tested.range for tested in self.promise.statements.means]]
         return digest([digest(self.problem.public), *agreed])
 
     def options_for(self, setting: Setting) -> Algorithm:
@@ -199,15 +215,23 @@ class Pact:
         loaded = {party: self.table(party) for party in self.parties}
         return split_columns(loaded, active=self.active, id=self.id) if self.columns else split_rows(loaded)
 
-    def run(self, parties: Parties | ColumnParties, **options: Any) -> Result:
-        """Solve in this process, and evaluate where the pact says so; `options` override those of the pact."""
-        server = {} if self.columns else {"server": self.server}
-        result = solve(self.problem, parties, self.algorithm, **server, **{**self.options, **options})
+    def run(self, parties: Parties | ColumnParties, **options: Any) -> Result | Promise:
+        """Solve in this process, test and evaluate where the pact says so; `options` override those of the pact."""
+        server: dict[str, Any] = {} if self.columns else {"server": self.server}
+        stated = {**server, **self.options, **options}
+        if self.promise is None:
+            return self._evaluated(solve(self.problem, parties, self.algorithm, **stated), parties, options.get("save"))
+        promise = promised(self.promise, parties, self.algorithm, **stated)
+        trained_on = {name: self.promise.drawn(name, parties[name])[0] for name in parties.names}
+        return dataclasses.replace(promise, result=self._evaluated(promise.result, trained_on, options.get("save")))
+
+    def _evaluated(self, result: Result, tables: Any, folder: Any) -> Result:
+        """The result with its evaluation, where the pact has `evaluate`, which is saved in the folder of the run."""
         if self.evaluate is None:
             return result
-        evaluation = evaluate(result, parties, **self.evaluate)
-        if options.get("save") is not None:
-            evaluation.save(pathlib.Path(options["save"]) / EVALUATION)
+        evaluation = evaluate(result, tables, **self.evaluate)
+        if folder is not None:
+            evaluation.save(pathlib.Path(folder) / EVALUATION)
         return dataclasses.replace(result, evaluation=evaluation)
 
 

@@ -1,0 +1,157 @@
+"""A pact's promise across organisations: what a party holds out, its ledger of askings, and the one exchange of the test.
+
+In its answer to `hello` a party tells over how many of its held-out rows each mean is taken, and how often these rows were asked
+before; with that of all parties, in `meet`, every site makes the same tightened problem. After the run the server sends the
+candidate's parameters once (`count`), and a party answers with its counts. Neither the rows nor the draw leave the party.
+"""
+
+import hashlib
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedpact.engines.remote import Link, PartyRefused
+from fedpact.engines.serialization import Layout, Refused
+from fedpact.federation.fingerprint import digest_of_data
+from fedpact.federation.table import Table
+from fedpact.problem.shape import Shape
+from fedpact.problem.statement import Problem
+from fedpact.promises.agreed import AgreedPromise
+from fedpact.promises.held_out import Tally, counted, rows_of
+from fedpact.records import Record
+from fedpact.run.checkpoint import write
+from fedpact.run.promise import Promise, judged
+from fedpact.run.result import Result
+
+LEDGER = "promises.json"  # in a party's folder: by held-out rows the runs that asked them, and with which parameters
+
+
+class Candidate(Record):
+    """The message of the test."""
+
+    parameters: np.ndarray
+
+
+class Counts(Record):
+    """A party's answer: for each mean the held-out rows, the sum over them, and how many are outside the range."""
+
+    rows: np.ndarray
+    totals: np.ndarray
+    outside: np.ndarray
+
+
+class HeldOut:
+    """A party's held-out rows.
+
+    - `folder`: the party's own, for its ledger. `run`: the name of the run.
+    """
+
+    def __init__(self, agreed: AgreedPromise, party: str, rows: Table, folder: pathlib.Path, run: str):
+        self.agreed, self.party, self.rows, self.run = agreed, party, rows, run
+        self.file = folder / LEDGER
+        self.key = digest_of_data({party: rows}, None)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Over how many of these rows each mean is taken."""
+        return tuple(tally.rows for tally in rows_of(self.agreed.statements.means, self.rows))
+
+    @property
+    def asked_before(self) -> int:
+        """How many other runs have asked these rows."""
+        return len(self._ledger().get(self.key, {}).keys() - {self.run})
+
+    def as_words(self) -> dict[str, Any]:
+        """What the party tells before the first round."""
+        return {"rows": self.rows.rows, "counts": self.counts, "asked": self.asked_before, "drawn_as": self.key}
+
+    def answer(self, shape: Shape, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The counts at a candidate's parameters, one candidate in each run; it is written down before it is answered."""
+        means = self.agreed.statements.means
+        layout = message_layout(shape)
+        layout.check(arrays)
+        w = layout.as_tree(arrays).parameters
+        ledger, candidate = self._ledger(), hashlib.sha256(w.tobytes()).hexdigest()[:16]
+        runs = ledger.setdefault(self.key, {})
+        if runs.setdefault(self.run, candidate) != candidate:
+            raise Refused(
+                "its held-out rows were asked in this run already, with other parameters; a promise has one test"
+            )
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        write(self.file, json.dumps(ledger).encode())
+        tallies = counted(means, self.party, self.rows, shape.unravel(w))
+        columns = zip(*((tally.rows, tally.total, tally.outside) for tally in tallies), strict=True)
+        return reply_layout(self.agreed).by_name(Counts(*map(np.array, columns)))
+
+    def _ledger(self) -> dict[str, dict[str, str]]:
+        return json.loads(self.file.read_text()) if self.file.exists() else {}
+
+
+def message_layout(shape: Shape) -> Layout:
+    """Of the message of the test."""
+    return Layout.of(Candidate(_spec(shape.size, np.float64)))
+
+
+def reply_layout(agreed: AgreedPromise) -> Layout:
+    """Of a party's answer."""
+    count = len(agreed.statements.means)
+    return Layout.of(Counts(_spec(count, np.int64), _spec(count, np.float64), _spec(count, np.int64)))
+
+
+def _spec(size: int, kind: Any) -> Any:
+    return jax.ShapeDtypeStruct((size,), kind)
+
+
+class Told:
+    """What all parties tell of their held-out rows; raises ValueError where it is not of this form."""
+
+    def __init__(self, agreed: AgreedPromise, words: Mapping[str, Any]):
+        try:
+            self.words = {party: dict(own) for party, own in words.items()}
+            self.rows = {party: int(own["rows"]) for party, own in self.words.items()}
+            self.counts = {party: tuple(map(int, own["counts"])) for party, own in self.words.items()}
+            before = [int(own["asked"]) for own in self.words.values()]
+            self.drawn_as = " ".join(str(own["drawn_as"]) for own in self.words.values())
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"that is no account of held-out rows: {error!r}") from None
+        means = len(agreed.statements.means)
+        for party, own in self.counts.items():
+            if len(own) != means or not all(0 <= count <= self.rows[party] for count in own):
+                raise ValueError(f"party {party!r} tells numbers of held-out rows that cannot be")
+        self.asked = 1 + max(before)
+        self.agreed = agreed.asked(self.asked)
+
+    def problem(self) -> Problem:
+        """The problem that the candidate solves: the same at every site."""
+        return self.agreed.tightened({party: tuple(map(Tally, own)) for party, own in self.counts.items()})
+
+
+def told_of(held_out: HeldOut, parties: Sequence[str], meeting: Mapping[str, Any]) -> Told:
+    """What the server says that all parties told, as one of them reads it; refused where it is not what this one told."""
+    words = meeting.get("held_out")
+    if not isinstance(words, Mapping) or set(words) != set(parties):
+        raise Refused("the server does not say what the parties hold out")
+    told = Told(held_out.agreed, {party: words[party] for party in parties})
+    own = held_out.as_words()
+    if told.counts[held_out.party] != own["counts"] or told.asked <= own["asked"]:
+        raise Refused("the server says other numbers of its held-out rows, or of their askings, than it told")
+    return told
+
+
+def tested(link: Link, told: Told, result: Result) -> Promise:
+    """The server's part of the test: one exchange of counts, where the candidate is converged."""
+    tallies = None
+    if result.converged:
+        shape, layout, tallies = Shape.of(result.params), reply_layout(told.agreed), {}
+        message = message_layout(shape).by_name(Candidate(shape.ravel(result.params)))
+        for party, named in link.gather({"kind": "count"}, message, layout).items():
+            counts: Counts = layout.as_tree(named)
+            if counts.rows.tolist() != list(told.counts[party]):
+                raise PartyRefused(party, "it counts other numbers of held-out rows than it told at the start")
+            columns = counts.rows.tolist(), counts.totals.tolist(), counts.outside.tolist()
+            tallies[party] = tuple(Tally(*own) for own in zip(*columns, strict=True))
+    return judged(result, told.agreed, tallies, told.rows, told.drawn_as)
