@@ -8,6 +8,7 @@ import pytest
 
 import fedpact as fp
 from fedpact.federation import function_checks
+from fedpact.settings import bind
 
 START = {"w": np.zeros(1)}
 UNEQUAL = fp.split_rows(fp.Table(z=np.arange(11.0) ** 2), parties=2)
@@ -117,3 +118,72 @@ def test_a_start_that_is_not_finite_is_told(function: Any, told: str) -> None:
     assert not result.converged
     assert told in result.message
     assert "start=" in result.message
+
+
+# step functions
+
+
+def step(p: Any, rows: Any) -> Any:
+    return jnp.where(p["w"][0] * rows["z"] > 3.0, 1.0, 0.0)
+
+
+def whole(p: Any, rows: Any) -> Any:
+    return jnp.round(7.0 * p["w"][0])
+
+
+def share(p: Any, rows: Any) -> Any:
+    return jnp.mean(p["w"][0] * rows["z"] - 0.01 > 0)
+
+
+SQUARE = fp.value(lambda p, rows: (p["w"][0] - 1.0) ** 2)
+
+
+@pytest.mark.parametrize(
+    ("limit", "told"),
+    [
+        (fp.mean(step) <= 0.5, r"'share': mean\(step\) is a step function at party 1.*fp\.decisions\(model\)"),
+        (fp.mean(step, where=POSITIVE).pooled() <= 0.5, r"mean\(step \| z > 0\) is a step function"),
+        (fp.value(whole) <= 3, r"value\(whole\) is a step function at party 1"),
+        (fp.value(share) <= 0.5, r"value\(share\) is a step function"),
+        (fp.mean(step).at_server() <= 0.5, r"mean\(step\) is a step function at the server"),
+    ],
+)
+def test_a_step_function_is_refused_with_a_pointer(limit: fp.Constraint, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        fp.solve(fp.minimize(SQUARE, [limit.named("share")]), EQUAL, start=START, server=EQUAL["party 1"])
+
+
+def test_a_step_function_in_the_objective_or_in_a_model_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"the objective: mean\(step\) is a step function"):
+        fp.solve(fp.minimize(fp.mean(step)), EQUAL, start=START)
+    rows = fp.split_rows({"x": np.linspace(-1, 1, 8)[:, None], "y": np.arange(8) % 2}, parties=2)
+
+    def wrong(scores: Any, labels: Any) -> Any:
+        return jnp.where((scores > 0) == (labels == 1), 0.0, 1.0)
+
+    with pytest.raises(ValueError, match=r"mean\(wrong\) is a step function"):
+        fp.solve(fp.minimize(fp.mean(fp.loss(wrong, fp.linear()))), rows)
+
+
+def test_a_step_function_is_refused_over_columns() -> None:
+    table = fp.Table(x=np.linspace(-1, 1, 16).reshape(8, 2), y=np.arange(8) % 2)
+    parties = fp.split_columns(table, {"a": [0], "b": [1]}, active=["a"])
+    model = fp.split_model(bottom=lambda width: fp.linear())
+    chosen = fp.mean(fp.loss(lambda scores, labels: jnp.where(scores > 0, 1.0, 0.0), model))
+    with pytest.raises(ValueError, match=r"'chosen'.*is a step function at party 'a'"):
+        fp.solve(fp.minimize(fp.mean(fp.logistic_loss(model)), [(chosen <= 0.4).named("chosen")]), parties)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda p, rows: 0.0 * p["w"][0] + jnp.sum(rows["z"]),  # depends on no parameter
+        lambda p, rows: jnp.maximum(p["w"][0] - 10.0, 0.0),  # flat near the start
+        lambda p, rows: jnp.maximum(p["w"][0], 0.0),
+        lambda p, rows: p["w"][0] ** 4,  # flat at the start alone
+        lambda p, rows: jnp.clip(1e3 * (p["w"][0] - 0.02), 0.0, 1.0),  # flat at all points that are tried
+        lambda p, rows: jnp.where(p["w"][0] > 0.01, 1.0, 0.0) + p["w"][0] ** 2,  # jumps, and has slopes
+    ],
+)
+def test_functions_with_slopes_somewhere_are_not_refused(function: Any) -> None:
+    assert bind(fp.minimize(SQUARE, [fp.value(function) <= 1e6]), EQUAL, start=START).setting.parties == 2

@@ -17,6 +17,7 @@ from fedpact.certificate import Certificate, Counted, Measured, certificate_of
 from fedpact.federation.blocks import Block, blocks_of, over_all_rows, top_parameters
 from fedpact.federation.columns import INPUTS, ColumnParties
 from fedpact.federation.description import Description
+from fedpact.federation.function_checks import alone, check_slopes
 from fedpact.federation.groups import groups_at, with_described_groups, with_groups
 from fedpact.federation.rows import checked_seed, title
 from fedpact.federation.setting import Setting
@@ -240,6 +241,8 @@ class ColumnsBound(Bound):
         count: Any = np.asarray(parties.rows)
         oracle = Oracle.of(compiled.party, rows, weights, index, count)
         w: Any = shape.ravel(top)
+        if labels_known:
+            check_slopes(compiled, [alone(oracle)], [[labels.title]], w, {EMBEDDED: np.zeros(embedded.shape)})
         order = tuple(bucket for bucket, _ in blocks)
         stacks = tuple(_with_labels(block, bucket, oracle, parties) for bucket, block in blocks)
         active = tuple(name in parties.active for name in parties.names)

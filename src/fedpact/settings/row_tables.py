@@ -12,7 +12,7 @@ import numpy as np
 from fedpact.federation.binding import check_server_rows, server_oracle, starting_point
 from fedpact.federation.buckets import buckets, stacked
 from fedpact.federation.description import Description
-from fedpact.federation.function_checks import check_row_wise, guarded, guarded_server, not_finite
+from fedpact.federation.function_checks import alone, check_row_wise, check_slopes, guarded, guarded_server, not_finite
 from fedpact.federation.groups import groups_at, with_described_groups, with_groups, with_own_groups
 from fedpact.federation.rows import Parties, checked_seed, split_rows, title
 from fedpact.federation.setting import Setting
@@ -106,8 +106,11 @@ class RowTables(Bound):
             for bucket in order
         )  # fmt: skip
         at_server = server_oracle(problem, compiled.server, server_table, params, columns, holders[0])
-        stacks = guarded(stacks, [[holders[i].title for i in bucket] for bucket in order], w)
+        titles = [[holders[i].title for i in bucket] for bucket in order]
+        stacks = guarded(stacks, titles, w)
         at_server = guarded_server(at_server, w)
+        check_slopes(compiled, stacks, titles, w)
+        check_slopes(compiled, [alone(at_server)], [["the server"]], w)
         compiled = dataclasses.replace(compiled, party=stacks[0].program, server=at_server.program)
         own = ServerData(
             at_server, problem.regularizer.flat(params), len(parties), coldest_rate=_coldest_rate(compiled)
@@ -161,6 +164,7 @@ class RowTables(Bound):
         stack = _with_sets(stack, own_set and [own_set])
         w: Any = Shape.of(params).ravel(params)
         (stack,) = guarded((stack,), [[holder.title]], w)
+        check_slopes(compiled, [stack], [[holder.title]], w)
         # methods that replace a party's program know it from the setting
         bound = dataclasses.replace(bound, compiled=dataclasses.replace(bound.compiled, party=stack.program))
         return bound, jax.device_put(jax.tree.map(lambda leaf: leaf[0], stack))
@@ -201,6 +205,7 @@ class RowTables(Bound):
         else:
             at_server = server_oracle(problem, compiled.server, server, params, columns, holder)
             at_server = guarded_server(at_server, w)
+            check_slopes(compiled, [alone(at_server)], [["the server"]], w)
             compiled = dataclasses.replace(compiled, server=at_server.program)
         own = ServerData(at_server, problem.regularizer.flat(params), len(names), coldest_rate=_coldest_rate(compiled))
         sizes = tuple(each.rows for each in descriptions)

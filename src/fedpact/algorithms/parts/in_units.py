@@ -29,7 +29,8 @@ from fedpact.protocol.phases import Phase, Phases, ServerData, Step
 from fedpact.records import Record
 
 MOST_PARAMETERS = 400  # above, curvature is not asked for, and the units of parameters stay as they are
-NOTHING = 1e-20  # an objective this small beside what a Newton step promises, or that beside the curvature, is rounding
+ROUNDING = 1e-12  # an objective this small beside what a Newton step promises is what is left of parts that cancel
+NOTHING = 1e-20  # what a Newton step promises is rounding, where it is this small beside the curvature
 LIMITS = 10.0  # a constraint's unit is within this factor of its limit,
 LEAST = 1e-3  # but not less than this part of its slope
 
@@ -99,7 +100,7 @@ def objective_units(value: jax.Array, gradient: jax.Array, bends: jax.Array) -> 
     bends = xp.abs(bends)
     gains = xp.max(xp.where(bends > 0, gradient**2 / _positive(bends), 0.0))
     gains = xp.where(gains > NOTHING * xp.max(bends), gains, xp.max(bends))  # at a minimum: per unit of the parameters
-    phi = xp.where(xp.abs(value) <= NOTHING * gains, gains, xp.abs(value))
+    phi = xp.where(xp.abs(value) <= ROUNDING * gains, gains, xp.abs(value))
     phi = xp.where(xp.any(bends > 0), phi, 0.0)
     safe = _positive(phi)
     return phi, xp.where(phi > 0, bends / safe + (gradient / safe) ** 2, 0.0)

@@ -1,0 +1,376 @@
+"""Solving with counted rates of decisions: what is certified is counted again by NumPy, and the smooth problem is recomputed."""
+
+import dataclasses
+import json
+import pathlib
+import shutil
+from typing import Any
+
+import columns
+import numpy as np
+import pytest
+from test_contract import Stated, OnHost, numbers_of
+
+import fedpact as fp
+from fedpact.deploy.message_list import wire
+from fedpact.run.pact import Pact
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+TEMPERATURE = 0.1  # of stand-ins, where none is stated
+MODEL = fp.linear(bias=True)
+LOSS = fp.logistic_loss(MODEL)
+DECIDED = fp.decisions(MODEL)
+FOUND = fp.mean(DECIDED, where=fp.col("y") == 1)
+FALSE = fp.mean(DECIDED, where=fp.col("y") == 0)
+RIDGE = 1e-2
+
+
+def people(rows: int = 240, seed: int = 0) -> fp.Table:
+    """Two overlapping classes, three classes of size, three groups, and weights."""
+    rng = np.random.default_rng(seed)
+    sex = np.array(["f", "m", "x"])[np.arange(rows) % 3]
+    x = rng.normal(size=(rows, 3)) + 0.5 * (sex == "m")[:, None] - 0.3 * (sex == "x")[:, None]
+    score = x @ np.array([1.0, 0.25, -0.5]) + rng.normal(size=rows)
+    return fp.Table(
+        x=x, y=(score > 0.3).astype(int), size=np.digitize(score, [-0.5, 0.8]), sex=sex, weight=rng.integers(1, 4, rows)
+    )
+
+
+PARTIES = fp.split_rows(people(), parties=["north", "south", "west"], seed=0)
+SERVER = people(90, seed=1)
+SELECTED = fp.mean(DECIDED, weights="weight").pooled()
+HIGH = fp.mean(fp.decisions(MODEL, threshold=0.4, temperature=0.2)).at_server()
+LIMITS = [
+    (FOUND >= 0.8).named("found"),
+    (SELECTED <= 0.56).named("selected"),
+    (HIGH <= 0.3).named("high at the server"),
+]
+PROBLEM = fp.minimize(fp.mean(LOSS) + 0.1 * FALSE, LIMITS, fp.l2(RIDGE))
+
+
+def scores_of(params: Any, table: fp.Table) -> np.ndarray:
+    return table["x"] @ np.asarray(params["w"]) + np.asarray(params["b"])
+
+
+def sigmoid(scores: np.ndarray) -> np.ndarray:
+    return 1.0 / (1.0 + np.exp(-scores))
+
+
+@dataclasses.dataclass(frozen=True)
+class Rates:
+    """The numbers of PROBLEM by their definitions, counted or smooth, in NumPy alone."""
+
+    params: Any
+    counted: bool
+
+    def decided(self, table: fp.Table, threshold: float = 0.0, temperature: float = TEMPERATURE) -> np.ndarray:
+        above = scores_of(self.params, table) - threshold
+        return above > 0 if self.counted else sigmoid(above / temperature)
+
+    @property
+    def found(self) -> list[float]:
+        return [float(self.decided(table)[table["y"] == 1].mean()) for table in PARTIES.values()]
+
+    @property
+    def selected(self) -> float:
+        per_row, weights = (
+            np.concatenate([of(table) for table in PARTIES.values()]) for of in (self.decided, lambda t: t["weight"])
+        )
+        return float((weights * per_row).sum() / weights.sum())
+
+    @property
+    def high(self) -> float:
+        return float(self.decided(SERVER, 0.4, 0.2).mean())
+
+    @property
+    def objective(self) -> float:
+        each = []
+        for table in PARTIES.values():
+            scores, sign = scores_of(self.params, table), np.where(table["y"] == 1, 1.0, -1.0)
+            false = self.decided(table)[table["y"] == 0].mean()
+            each.append(np.logaddexp(0.0, -sign * scores).mean() + 0.1 * false)
+        squares = sum(float(np.sum(np.square(leaf))) for leaf in self.params.values())
+        return float(np.mean(each)) + RIDGE * squares
+
+    @property
+    def lagrangian_terms(self) -> tuple[np.ndarray, float, float]:
+        """The constraints as g <= 0."""
+        return 0.8 - np.array(self.found), self.selected - 0.56, self.high - 0.3
+
+
+@pytest.fixture(scope="module")
+def solved(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, fp.Result]:
+    folder = tmp_path_factory.mktemp("solved") / "run"
+    return folder, fp.solve(PROBLEM, PARTIES, server=SERVER, tolerance=1e-5, save=folder)
+
+
+def assert_kept(result: fp.Result) -> None:
+    """Converged, and every counted limit is met exactly."""
+    assert result.converged, result.message
+    for report in result.certificate.constraints:
+        assert report.is_counted
+        assert max(report.violations) == pytest.approx(0.0, abs=1e-12)
+        assert all(report.lower - 1e-12 <= value <= report.upper + 1e-12 for value in report.values)
+
+
+# what is certified
+
+
+def test_values_are_counted_at_each_party_pooled_and_at_the_server(solved: tuple[pathlib.Path, fp.Result]) -> None:
+    result = solved[1]
+    assert_kept(result)
+    counted, smooth = (Rates(result.params, counted) for counted in (True, False))
+    found, selected, high = result.certificate.constraints
+    assert found.values == pytest.approx(counted.found, abs=1e-12)
+    assert found.stand_ins == pytest.approx(smooth.found, abs=1e-12)
+    assert selected.values == pytest.approx([counted.selected], abs=1e-12)
+    assert selected.stand_ins == pytest.approx([smooth.selected], abs=1e-12)
+    assert high.values == pytest.approx([counted.high], abs=1e-12)
+    assert high.stand_ins == pytest.approx([smooth.high], abs=1e-12)
+    assert result.certificate.stand_ins is not None
+    assert result.certificate.stand_ins.objective == pytest.approx(counted.objective, abs=1e-12)
+    assert result.certificate.objective == pytest.approx(smooth.objective, abs=1e-12)
+    assert counted.objective != pytest.approx(smooth.objective, abs=1e-4)
+    for holder, table in zip(found.holders, PARTIES.values(), strict=True):
+        predicted = result.predict(table)[table["y"] == 1].mean()
+        assert found.values[found.holders.index(holder)] == pytest.approx(predicted, abs=1e-12)
+
+
+def test_the_smooth_problem_with_corrected_bounds_is_optimal(solved: tuple[pathlib.Path, fp.Result]) -> None:
+    """Stationarity by differences of the Lagrangian, complementarity from the corrections: all in NumPy."""
+    certificate, params = solved[1].certificate, solved[1].params
+    flat = np.concatenate([np.ravel(params["b"]), np.ravel(params["w"])])
+    moved, units = certificate.stand_ins, certificate.units
+    assert moved is not None
+    assert units is not None
+    mu = certificate.party_multipliers[:, 0], certificate.pooled_multipliers[0], certificate.server_multipliers[0]
+
+    def lagrangian(w: np.ndarray) -> float:
+        at = Rates({"b": w[0], "w": w[1:]}, counted=False)
+        return at.objective + sum(float(np.sum(m * g)) for m, g in zip(mu, at.lagrangian_terms, strict=True))
+
+    steps = 1e-5 * np.eye(flat.size)
+    gradient = np.array([(lagrangian(flat + e) - lagrangian(flat - e)) / 2e-5 for e in steps])
+    in_units = np.abs(np.asarray(units.parameters) * gradient / float(units.objective)).max()
+    assert in_units == pytest.approx(certificate.stationarity, abs=1e-8)
+    assert in_units < 1e-5
+    corrections = moved.party[:, 0], moved.pooled[0], moved.server[0]
+    unit = units.party_constraints, units.pooled_constraints, units.server_constraints
+    slack, broken, least = 0.0, 0.0, 0.0
+    for m, g, delta, one in zip(mu, Rates(params, False).lagrangian_terms, corrections, unit, strict=True):
+        bounded = (np.atleast_1d(g) + np.atleast_1d(delta)) / np.max(one)
+        slack = max(slack, *np.where(np.atleast_1d(m) > 0, np.abs(bounded), 0.0))
+        broken, least = max(broken, *bounded), min(least, *np.atleast_1d(m))
+    assert slack == pytest.approx(certificate.complementarity, abs=1e-10)
+    assert (slack, broken, -least) < (1e-5, 1e-5, 1e-12)
+    assert max(np.max(m) for m in mu) > 1e-3, "some limit binds"
+
+
+# three groups, weights, one of three classes
+
+CLASSES = fp.linear(bias=True, outputs=3)
+LARGE = fp.decisions(CLASSES, label=2)
+GAP = fp.demographic_parity_gap(LARGE, group="sex", weights="weight").pooled()
+BY_CLASS = fp.minimize(
+    fp.mean(fp.softmax_loss(CLASSES, label="size")),
+    [(GAP <= 0.1).named("gap"), (fp.mean(LARGE, where=fp.col("size") == 2) >= 0.6).named("large found")],
+    fp.l2(RIDGE),
+)
+
+
+def test_the_largest_of_several_scores_is_counted_in_gaps_between_three_groups() -> None:
+    result = fp.solve(BY_CLASS, PARTIES)
+    assert_kept(result)
+    gap, found = result.certificate.constraints
+    tables = list(PARTIES.values())
+    scores = [table["x"] @ result.params["w"] + result.params["b"] for table in tables]
+    counted = [s.argmax(axis=1) == 2 for s in scores]
+    soft = [np.exp((s - s.max(1, keepdims=True)) / TEMPERATURE) for s in scores]
+    smooth = [s[:, 2] / s.sum(axis=1) for s in soft]
+    sex, weights = (np.concatenate([table[name] for table in tables]) for name in ("sex", "weight"))
+    for told, per_row in ((gap.values, counted), (gap.stand_ins, smooth)):
+        rates = [np.average(np.concatenate(per_row)[sex == g], weights=weights[sex == g]) for g in "fmx"]
+        assert told == pytest.approx([max(rates) - min(rates)], abs=1e-12)
+    for told, per_row in ((found.values, counted), (found.stand_ins, smooth)):
+        each = [mine[table["size"] == 2].mean() for mine, table in zip(per_row, tables, strict=True)]
+        assert told == pytest.approx(each, abs=1e-12)
+    predicted = [(result.predict(table) == 2) for table in tables]
+    assert all(np.array_equal(mine, theirs) for mine, theirs in zip(predicted, counted, strict=True))
+
+
+# over columns
+
+SPLIT_GAP = fp.demographic_parity_gap(fp.decisions(columns.MODEL, threshold=0.1), group="sex")
+OVER_COLUMNS = fp.minimize(fp.mean(columns.LOSS), [(SPLIT_GAP <= 0.15).named("gap")], fp.l2(columns.RIDGE))
+
+
+@pytest.fixture(scope="module")
+def over_columns(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, fp.Result]:
+    folder = tmp_path_factory.mktemp("columns") / "run"
+    return folder, fp.solve(OVER_COLUMNS, columns.PARTIES, tolerance=1e-4, save=folder)
+
+
+def test_values_are_counted_over_columns(over_columns: tuple[pathlib.Path, fp.Result]) -> None:
+    _, result = over_columns
+    assert_kept(result)
+    scores, sex = columns.TABLE["x"] @ columns.flat(result) - 0.1, columns.TABLE["sex"]
+    (gap,) = result.certificate.constraints
+    for told, per_row in ((gap.values, scores > 0), (gap.stand_ins, sigmoid(scores / TEMPERATURE))):
+        assert told == pytest.approx([abs(per_row[sex == 0].mean() - per_row[sex == 1].mean())], abs=1e-12)
+
+
+# methods
+
+ONE = fp.minimize(fp.mean(LOSS), [(FOUND.pooled() >= 0.9).named("found")], fp.l2(RIDGE))
+
+
+@pytest.fixture(scope="module")
+def one() -> fp.Result:
+    return fp.solve(ONE, PARTIES)
+
+
+@pytest.mark.parametrize("method", [fp.ProxAL(fp.Newton()), fp.ProxAL(fp.LBFGS())], ids=["Newton", "LBFGS"])
+def test_methods_reach_about_the_same(method: fp.Algorithm, one: fp.Result) -> None:
+    assert_kept(one)
+    other = fp.solve(ONE, PARTIES, method, max_rounds=5000)
+    assert_kept(other)
+    assert other.objective == pytest.approx(one.objective, rel=0.03)
+    assert other.constraint("found").values == pytest.approx(one.constraint("found").values, abs=0.03)
+
+
+def test_a_limit_that_does_not_bind_costs_nothing() -> None:
+    """The optimum without the limit has its counted rate well inside."""
+    free = fp.solve(fp.minimize(fp.mean(LOSS), regularizer=fp.l2(RIDGE)), PARTIES, tolerance=1e-6)
+    loose = fp.solve(fp.minimize(fp.mean(LOSS), [FOUND.pooled() >= 0.3], fp.l2(RIDGE)), PARTIES, tolerance=1e-6)
+    assert_kept(loose)
+    assert loose.objective == pytest.approx(free.objective, abs=1e-6)
+
+
+def test_several_starts(one: fp.Result) -> None:
+    result = fp.solve(ONE, PARTIES, starts=2)
+    assert_kept(result)
+    assert result.objective <= one.objective + 1e-3
+
+
+def test_limits_that_cannot_be_met_are_never_certified() -> None:
+    limits = [(FOUND >= 0.99).named("found"), (FALSE <= 0.01).named("false alarms")]
+    result = fp.solve(fp.minimize(fp.mean(LOSS), limits, fp.l2(RIDGE)), PARTIES)
+    assert not result.converged
+    assert result.status == "infeasible"
+    rates = Rates(result.params, counted=True)
+    assert result.constraint("found").values == pytest.approx(rates.found, abs=1e-12)
+    assert max(max(report.violations) for report in result.certificate.constraints) > 0.01
+    assert result.certificate.broken_counts
+    assert not result.certificate.holds(1.0), "by however little"
+
+
+def test_a_run_that_ends_early_says_what_is_counted_there(one: fp.Result) -> None:
+    """Every round has an answer, whose values are counted; only those that hold are certified."""
+    for rounds in (1, one.rounds // 2):
+        part = fp.solve(ONE, PARTIES, max_rounds=rounds)
+        assert (part.status, part.rounds) == ("max_rounds", rounds)
+        tables = list(PARTIES.values())
+        ill = np.concatenate([scores_of(part.params, table)[table["y"] == 1] for table in tables])
+        assert part.constraint("found").values == pytest.approx([(ill > 0).mean()], abs=1e-12)
+        assert part.constraint("found").stand_ins == pytest.approx([sigmoid(ill / TEMPERATURE).mean()], abs=1e-12)
+
+
+# verified
+
+
+@pytest.mark.parametrize("array", ["w", "party_corrections", "pooled_corrections", "server_corrections"])
+def test_verify_counts_again_and_notices_what_was_changed(
+    array: str, solved: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path
+) -> None:
+    folder, result = solved
+    check = fp.verify(folder, PROBLEM, PARTIES, SERVER)
+    assert check.ok
+    assert [r.values for r in check.certificate.constraints] == [r.values for r in result.certificate.constraints]
+    changed = shutil.copytree(folder, tmp_path / "run")
+    with np.load(changed / "answer.npz") as saved:
+        arrays = dict(saved)
+    arrays[array] = arrays[array] + 0.02
+    np.savez(changed / "answer.npz", **arrays)
+    again = fp.verify(changed, PROBLEM, PARTIES, SERVER)
+    assert not again.ok
+
+
+def test_verify_wants_the_corrections(solved: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path) -> None:
+    changed = shutil.copytree(solved[0], tmp_path / "run")
+    with np.load(changed / "answer.npz") as saved:
+        arrays = {name: array for name, array in saved.items() if name != "pooled_corrections"}
+    np.savez(changed / "answer.npz", **arrays)
+    with pytest.raises(ValueError, match="pooled_corrections has the shape None"):
+        fp.verify(changed, PROBLEM, PARTIES, SERVER)
+
+
+def test_verify_over_columns(over_columns: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path) -> None:
+    folder, result = over_columns
+    check = fp.verify(folder, OVER_COLUMNS, columns.PARTIES)
+    assert check.ok
+    assert check.certificate.constraints[0].values == result.certificate.constraints[0].values
+
+
+# what is said about such a run
+
+
+def test_explain_and_audit() -> None:
+    assert fp.explain(ONE, PARTIES).method == "InteriorPoint"
+    told = fp.explain(OVER_COLUMNS, columns.PARTIES)
+    assert told.method == "FairVFL"
+    assert min(told.bytes_up, told.bytes_down) > 0
+    audit = fp.audit(OVER_COLUMNS, columns.PARTIES, rounds=20)
+    assert set(audit) == {"shop", "network"}
+
+
+# refused
+
+SPLIT = fp.Personal([fp.sets.l2_ball(1.0)] * 3, pull=0.1)
+SOFTMAX = fp.mean(fp.softmax_loss(CLASSES, label="size"))
+
+
+def minimised(limits: Any = (), objective: Any = None, **more: Any) -> fp.Problem:
+    return fp.minimize(fp.mean(LOSS) if objective is None else objective, limits, **more)
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: minimised([(FOUND == 0.9).named("found")]), r"'found': a counted rate .* no equality"),
+        (
+            lambda: fp.solve(minimised(objective=FOUND), PARTIES, fp.FedAvg(step=0.1)),
+            r"FedAvg cannot count.*InteriorPoint",
+        ),
+        (
+            lambda: fp.solve(ONE, PARTIES, fp.SSCA(batch=9)),
+            r"SSCA cannot count.*fp\.InteriorPoint\(\) or fp\.ProxAL\(\)",
+        ),
+        (lambda: fp.solve(OVER_COLUMNS, columns.PARTIES, fp.SSCA(batch=9)), r"SSCA cannot count.*fp\.FairVFL\(\)"),
+        (
+            lambda: fp.solve(minimised(objective=FOUND, personal=SPLIT), PARTIES),
+            r"cannot count.*fp\.positive_rate\(model\)",
+        ),
+        (
+            lambda: fp.solve(minimised([fp.mean(fp.decisions(MODEL, label=1)) <= 0.5]), PARTIES),
+            r"decisions\(label=1\).*outputs=",
+        ),
+        (
+            lambda: fp.solve(minimised([fp.mean(fp.decisions(CLASSES)) <= 0.5], SOFTMAX), PARTIES),
+            r"fp\.decisions\(model, label=0\), up to 2",
+        ),
+        (
+            lambda: fp.solve(minimised([fp.mean(fp.decisions(CLASSES, label=3)) <= 0.5], SOFTMAX), PARTIES),
+            r"decisions\(label=3\).*outputs=",
+        ),
+        (lambda: fp.decisions(MODEL, float("nan")), r"threshold=nan\): a finite number"),
+        (lambda: fp.decisions(MODEL, "high"), r"threshold='high'"),  # pyright: ignore[reportArgumentType]
+        (lambda: fp.decisions(MODEL, temperature=0.0), r"temperature=0.0\): a positive number; 0.1"),
+        (lambda: fp.decisions(MODEL, temperature=float("inf")), r"temperature=inf"),
+        (lambda: fp.decisions(CLASSES, label=-1), r"label=-1\): the place of a class"),
+        (lambda: fp.decisions(CLASSES, 0.5, label=1), "the largest score has no threshold"),
+    ],
+)
+def test_what_is_refused(make: Any, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        make()
