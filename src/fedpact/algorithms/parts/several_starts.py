@@ -20,6 +20,7 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 
+from fedpact.algorithms.parts.counted_rates import CountedRates, ServerState
 from fedpact.algorithms.parts.in_units import InUnits, InUnitsState
 from fedpact.problem.oracle import Oracle
 from fedpact.protocol.algorithm import Answer, Begin, Goal, Info, Method, Status
@@ -232,12 +233,32 @@ class HearUnits:
     starts: int
 
     def __call__(self, own: ServerData, carry: Begin, reply: Reply) -> Starts:
-        learnt: InUnitsState = self.wrapped(own, first_of(carry), reply)
-        begin = learnt.inner
-        if carry.w.ndim == 2:
-            begin = dataclasses.replace(begin, w=carry.w / learnt.units.parameters)
-        inner = InUnitsState(repeated(learnt.units, self.starts), spread(begin, self.starts))
-        return entered(inner, carry.goal, self.starts)
+        learnt = self.wrapped(own, first_of(carry), reply)
+        return entered(spread_within(learnt, carry.w, self.starts), carry.goal, self.starts)
+
+
+def spread_within(learnt: Any, w: jax.Array, starts: int) -> Any:
+    """The state of a method that has just learnt units, for each start; `w`: a row for each of them, or one to draw around."""
+    if isinstance(learnt, ServerState):
+        each_inner = spread_within(learnt.inner, w, starts)
+        without = dataclasses.replace(learnt, inner=None, best=None)
+        return dataclasses.replace(repeated(without, starts), inner=each_inner, best=each_inner)
+    begin = learnt.inner
+    if w.ndim == 2:
+        begin = dataclasses.replace(begin, w=w / learnt.units.parameters)
+    return InUnitsState(repeated(learnt.units, starts), spread(begin, starts))
+
+
+@dataclasses.dataclass(frozen=True)
+class StepForAll:
+    """A party's step before starts are spread, whose state is every start's."""
+
+    wrapped: Step
+    starts: int
+
+    def __call__(self, own: Oracle, state: None, message: Any) -> tuple[Any, Reply]:
+        after, reply = self.wrapped(own, state, message)
+        return repeated(after, self.starts), reply
 
 
 # phases of a round
@@ -320,8 +341,10 @@ class SeveralStarts(Method[Starts]):
     def opening(self) -> Phases:
         first, *others = self.method.opening
         assert isinstance(first, Phase)
-        if isinstance(self.method, InUnits):
-            begin = dataclasses.replace(first, ask=AskForUnits(first.ask), hear=HearUnits(first.hear, self.starts))
+        counted = self.method.method if isinstance(self.method, CountedRates) else self.method
+        if isinstance(counted, InUnits):
+            ask, hear = AskForUnits(first.ask), HearUnits(first.hear, self.starts)
+            begin = dataclasses.replace(first, ask=ask, step=StepForAll(first.step, self.starts), hear=hear)
         else:
             ask, hear = AskFirst(first.ask, self.starts), HearFirst(first.hear, self.starts)
             begin = dataclasses.replace(first, ask=ask, step=StepEach(first.step), hear=hear)
@@ -365,6 +388,9 @@ class SeveralStarts(Method[Starts]):
 
     def multipliers(self, own: Oracle, state: Any, answer: BestAnswer) -> jax.Array:
         return self.method.multipliers(own, _of(answer.start, state), answer)
+
+    def correction(self, state: Any, answer: BestAnswer) -> jax.Array | None:
+        return self.method.correction(_of(answer.start, state), answer)
 
     def deployed(self, enough: Callable[[], bool]) -> Self:
         return dataclasses.replace(self, method=self.method.deployed(enough))
