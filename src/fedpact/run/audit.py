@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -149,15 +150,28 @@ def _replay(bound: Bound, method: Method, rounds: int, seed: int) -> tuple[np.nd
     goal = Goal(jnp.asarray(0.0), jnp.asarray(0.0))
     server, states = begin(method, network, own, bound.start, goal, seed)
 
-    @jax.jit
-    def once(network: LocalNetwork, own: ServerData, server: Any, states: Any) -> tuple[Any, Any, list[Any]]:
-        listening = _Listening(network)
-        carry, states, _ = play(method.round, own, listening, server, states)
-        return method.finish(own, carry)[0], states, listening.messages
+    entries = [entry if isinstance(entry, tuple) else (entry,) for entry in method.round]
 
+    @partial(jax.jit, static_argnums=0)
+    def wanted(place: int, own: ServerData, carry: Any) -> jax.Array:
+        only_if = entries[place][0].only_if
+        return jnp.asarray(True) if only_if is None else only_if(own, carry)
+
+    @partial(jax.jit, static_argnums=0)
+    def heard(place: int, network: LocalNetwork, own: ServerData, carry: Any, states: Any) -> tuple[Any, Any, list[Any]]:
+        listening, phases = _Listening(network), tuple(dataclasses.replace(p, only_if=None) for p in entries[place])
+        carry, states, _ = play((phases,), own, listening, carry, states)
+        return carry, states, listening.messages
+
+    finish = jax.jit(lambda own, carry: method.finish(own, carry)[0])
     views, gradients = [], {}
     for _ in range(rounds):
-        server, states, messages = once(network, own, server, states)
+        carry, messages = server, []
+        for place in range(len(entries)):
+            if wanted(place, own, carry):
+                carry, states, more = heard(place, network, own, carry, states)
+                messages += more
+        server = finish(own, carry)
         if not gradients:
             gradients = bound.by_name(tuple(state.gradient for state in states))
         view = attacks.per_row([np.asarray(leaf) for leaf in jax.tree.leaves(messages)], rows)

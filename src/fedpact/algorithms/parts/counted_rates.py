@@ -107,6 +107,11 @@ class PartyState(Record):
     best: Any  # inner
     best_correction: jax.Array
 
+    @property
+    def gradient(self) -> jax.Array:
+        """A party's own, of methods that `fp.audit` reads it of."""
+        return self.inner.gradient
+
 
 class ServerState(Record):
     """Within a round `inner` is what the method carries through its phases."""
