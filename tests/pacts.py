@@ -57,6 +57,14 @@ own = {"north": fp.l1_ball(0.5), "south": fp.sets.l2_ball(0.7), "west": fp.sets.
 problem = fp.minimize(fp.mean(loss), personal=fp.Personal(own.__getitem__, [0.1, 0.2, 0.3]))
 """
 )
+COUNTED = """
+found = fp.mean(fp.decisions(fp.linear(bias=True)), where=fp.col("y") == 1)
+problem = fp.minimize(fp.mean(loss), [(found >= 0.9).named("found"), (found.pooled() >= 0.95).named("all found")], fp.l2(1e-2))
+"""
+COUNTED_COLUMNS = """
+gap = fp.demographic_parity_gap(fp.decisions(model), group="sex")
+problem = fp.minimize(fp.mean(loss), [(gap <= 0.15).named("gap")], fp.l2(0.01))
+"""
 TIGHT = "options = {'tolerance': 1e-6, 'max_rounds': 3000}\n"
 
 
@@ -67,6 +75,7 @@ def _some(rounds: int) -> str:
 PACTS = {
     "front door": (pathlib.Path(__file__).parents[1] / "examples" / "pact.py").read_text(),
     "InteriorPoint pooled": f"{ROWS}problem = pooled\nalgorithm = fp.InteriorPoint()\n{TIGHT}",
+    "InteriorPoint counting": f"{ROWS}{COUNTED}algorithm = fp.InteriorPoint()\n{TIGHT}",
     "ProxAL Newton": f"{ROWS}problem = limited\nalgorithm = fp.ProxAL(fp.Newton())\n{TIGHT}",
     "ProxAL LBFGS": f"{ROWS}problem = pooled\nalgorithm = fp.ProxAL(fp.LBFGS())\n{TIGHT}",
     "ProxAL ADMM": f"{ROWS}problem = limited\nalgorithm = fp.ProxAL(fp.ADMM())\n{TIGHT}",
@@ -83,6 +92,8 @@ PACTS = {
     "FairVFL encrypted": f"{COLUMNS}problem = fair\nalgorithm = fp.FairVFL()\n"
     "options = {'tolerance': 1e-4, 'max_rounds': 6, 'privacy': fp.EncryptedResiduals()}\n",
     "FairVFL as printed": f"{COLUMNS}problem = fair\nalgorithm = fp.FairVFL.as_printed()\n{_some(12)}",
+    "FairVFL counting": f"{COLUMNS}{COUNTED_COLUMNS}algorithm = fp.FairVFL()\n"
+    "options = {'tolerance': 1e-4, 'max_rounds': 3000}\n",
     "FedBCD": f"{COLUMNS}problem = fp.minimize(fp.mean(loss), regularizer=fp.l2(0.01))\nalgorithm = fp.FedBCD()\n{_some(12)}",
     "PCFedAvg": f"{PERSONAL}algorithm = fp.PCFedAvg(0.05, 3, 10.0, 10)\n{_some(12)}",
     "PersonalProjected": f"{PERSONAL}algorithm = fp.PersonalProjected()\n{TIGHT}",

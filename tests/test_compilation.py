@@ -18,6 +18,13 @@ def parties(rows: Any = slice(None), seed: int = 0) -> fp.Parties:
     return fp.split_rows(DATA[rows], parties=5, stratify="y", seed=seed)
 
 
+def counted(bound: float, threshold: float = 0.0, temperature: float = 0.1) -> fp.Problem:
+    """With a rate of decisions, which is counted."""
+    model = fp.linear(bias=True)
+    found = fp.mean(fp.decisions(model, threshold, temperature=temperature), where=fp.col("y") == 1)
+    return fp.minimize(fp.mean(fp.logistic_loss(model)), [(found.pooled() >= bound).named("found")], fp.l2(1e-3))
+
+
 def problem(bound: float = 0.2, weight: float = 1e-3, temperature: float | None = None) -> fp.Problem:
     model = fp.linear(bias=True)
     loss, missed = fp.logistic_loss(model), fp.col("y") == 1
@@ -47,6 +54,10 @@ SERIES = {
     "bounds": [lambda b=b: fp.solve(problem(bound=b), parties()) for b in np.linspace(0.1, 0.3, 10)],
     "l2 weights": [lambda a=a: fp.solve(problem(weight=a), parties()) for a in np.geomspace(1e-4, 1e-1, 10)],
     "temperatures": [lambda t=t: fp.solve(problem(temperature=t), parties()) for t in (1.0, 0.7, 0.5)],
+    "decisions": [
+        lambda given=given: fp.solve(counted(*given), parties())
+        for given in ((0.97,), (0.98,), (0.97, 0.5), (0.97, 0.0, 0.2))
+    ],
     "tolerances": [lambda t=t: fp.solve(problem(), parties(), tolerance=t) for t in (1e-3, 1e-5, 1e-7)],
     "folds": [lambda f=f: fp.solve(problem(), parties(np.setdiff1d(np.arange(DATA.rows), f))) for f in FOLDS],
     "seeds": [lambda s=s: fp.solve(problem(), parties(), seed=s) for s in range(10)],

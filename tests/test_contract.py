@@ -88,6 +88,28 @@ NEURAL = over_columns("pooled", loss=fp.logistic_loss(CONCAT, labels=(-1, 1)))
 PERSONAL, UNEVEN_PERSONAL = (
     Stated(fp.minimize(fp.mean(LOSS), personal=SETS), parties, "personal") for parties in (PARTIES, UNEVEN)
 )
+DECIDED, DECIDED_COLUMNS = (fp.decisions(loss.model) for loss in (LOSS, columns.LOSS))
+COUNTED = Stated(
+    fp.minimize(
+        fp.mean(LOSS),
+        [
+            (fp.mean(DECIDED, where=fp.col("y") == 1) >= 0.5).named("found"),
+            (fp.mean(DECIDED).pooled() <= 0.6).named("chosen"),
+        ],
+        fp.l2(0.01),
+    ),
+    PARTIES,
+    "rows",
+)
+COUNTED_COLUMNS = Stated(
+    fp.minimize(
+        fp.mean(columns.LOSS),
+        [(fp.demographic_parity_gap(DECIDED_COLUMNS, group="sex") <= 0.15).named("gap")],
+        fp.l2(0.01),
+    ),
+    COLUMNS,
+    "columns",
+)
 PLAIN: dict[Split, Stated] = {"rows": FREE, "columns": FREE_COLUMNS, "personal": PERSONAL}
 
 # methods
@@ -147,6 +169,8 @@ RUNS: dict[str, Run] = {
         some(FAIR, fp.FairVFL(), max_rounds=4, privacy=fp.EncryptedResiduals()), within=1e-6, noisy=True
     ),
     "FedBCD": some(FREE_COLUMNS, fp.FedBCD(local_steps=3, step=0.2)),
+    "InteriorPoint counting": exact(COUNTED, fp.InteriorPoint()),
+    "FairVFL counting": exact(COUNTED_COLUMNS, fp.FairVFL(), tolerance=1e-4),
     "PCFedAvg": some(PERSONAL, fp.PCFedAvg(0.05, 3, fp.Growth(1.0, 0.25), batch=5, participation=0.67)),
     "PersonalProjected": exact(UNEVEN_PERSONAL, fp.PersonalProjected()),
 }

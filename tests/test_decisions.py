@@ -1,7 +1,6 @@
 """Solving with counted rates of decisions: what is certified is counted again by NumPy, and the smooth problem is recomputed."""
 
 import dataclasses
-import json
 import pathlib
 import shutil
 from typing import Any
@@ -9,11 +8,8 @@ from typing import Any
 import columns
 import numpy as np
 import pytest
-from test_contract import Stated, OnHost, numbers_of
 
 import fedpact as fp
-from fedpact.deploy.message_list import wire
-from fedpact.run.pact import Pact
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -320,7 +316,7 @@ def test_explain_and_audit() -> None:
     told = fp.explain(OVER_COLUMNS, columns.PARTIES)
     assert told.method == "FairVFL"
     assert min(told.bytes_up, told.bytes_down) > 0
-    audit = fp.audit(OVER_COLUMNS, columns.PARTIES, fp.FairVFL(), rounds=20)
+    audit = fp.audit(OVER_COLUMNS, columns.PARTIES, fp.FairVFL(), rounds=2)
     assert set(audit) == {"shop", "network"}
 
 

@@ -51,7 +51,9 @@ class Loopback:
         return answers
 
 
-@pytest.mark.parametrize("name", ["ProxAL LBFGS", "PersonalProjected"])  # all on FLARE: test_flare.py
+@pytest.mark.parametrize(  # all on FLARE: test_flare.py
+    "name", ["ProxAL LBFGS", "PersonalProjected", "InteriorPoint counting", "FairVFL counting"]
+)
 def test_methods_give_the_same_elsewhere(name: str, tmp_path: pathlib.Path) -> None:
     pact = pacts.written(tmp_path, name)
     deployed = serve(pact, Loopback.of(pact, tmp_path), tmp_path / "server")
@@ -685,7 +687,7 @@ def test_a_digest_is_of_the_meaning_and_not_of_the_files_name(
     assert Pact(other).digest != Pact(pact).digest
 
 
-@pytest.mark.parametrize("name", ["front door", "SSCA columns", "SCAFFOLD"])
+@pytest.mark.parametrize("name", ["front door", "InteriorPoint counting", "SSCA columns", "SCAFFOLD"])
 def test_the_page_of_messages_is_what_is_sent(name: str, tmp_path: pathlib.Path) -> None:
     page = pathlib.Path(__file__).parents[1] / "docs" / "wire.md"
     assert pacts.messages(name, tmp_path) in page.read_text(), "make wire"

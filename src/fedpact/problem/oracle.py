@@ -14,6 +14,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
+from jax.core import Tracer
 
 from fedpact.arrays import on_host, xp
 from fedpact.problem.personal import Own
@@ -91,7 +92,7 @@ class Oracle(Record):
             [atom.rate is not None and atom.rate.is_decision for atom, _ in self.program.over_rows], bool
         )
         places = [place for place, (atom, _) in enumerate(self.program.atoms) if atom.over_rows]
-        weights = xp.where(counted[:, None], self.weights, 0.0)
+        weights = xp.where(counted[:, None], self._known_weights, 0.0)
 
         def most(side: Linear) -> jax.Array:
             lines = np.asarray(side.coefficients, float).reshape(len(side), len(self.program.atoms))[:, places]
@@ -99,6 +100,11 @@ class Oracle(Record):
 
         objective, constraints, pooled = (most(side) for side in self.program.sides)
         return Values(objective[0], constraints, pooled)
+
+    @property
+    def _known_weights(self) -> Any:
+        """The rows' weights, on the host where they are no arguments of a program that is being traced."""
+        return self.weights if isinstance(self.weights, Tracer) else np.asarray(self.weights)
 
     def _values(self, w: jax.Array, counted: bool) -> Values:
         program, units = self.program, self.units

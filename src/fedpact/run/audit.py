@@ -158,7 +158,9 @@ def _replay(bound: Bound, method: Method, rounds: int, seed: int) -> tuple[np.nd
         return jnp.asarray(True) if only_if is None else only_if(own, carry)
 
     @partial(jax.jit, static_argnums=0)
-    def heard(place: int, network: LocalNetwork, own: ServerData, carry: Any, states: Any) -> tuple[Any, Any, list[Any]]:
+    def heard(
+        place: int, network: LocalNetwork, own: ServerData, carry: Any, states: Any
+    ) -> tuple[Any, Any, list[Any]]:
         listening, phases = _Listening(network), tuple(dataclasses.replace(p, only_if=None) for p in entries[place])
         carry, states, _ = play((phases,), own, listening, carry, states)
         return carry, states, listening.messages
