@@ -63,7 +63,7 @@ problem = fp.minimize(fp.mean(loss), [(found >= 0.9).named("found"), (found.pool
 """
 COUNTED_COLUMNS = """
 gap = fp.demographic_parity_gap(fp.decisions(model), group="sex")
-problem = fp.minimize(fp.mean(loss), [(gap <= 0.15).named("gap")], fp.l2(0.01))
+problem = fp.minimize(fp.mean(loss), [(gap <= 0.4).named("gap")], fp.l2(0.01))
 """
 TIGHT = "options = {'tolerance': 1e-6, 'max_rounds': 3000}\n"
 

@@ -243,6 +243,20 @@ def test_a_limit_that_does_not_bind_costs_nothing() -> None:
     assert loose.objective == pytest.approx(free.objective, abs=1e-6)
 
 
+def test_rates_alone_are_an_objective() -> None:
+    """Its parts cancel at the start, where every row has the score 0, but for rounding."""
+    result = fp.solve(fp.minimize(FALSE - FOUND, regularizer=fp.l2(RIDGE)), PARTIES)
+    assert result.converged, result.message
+    each = []
+    for table in PARTIES.values():
+        decided = scores_of(result.params, table) > 0
+        each.append(decided[table["y"] == 0].mean() - decided[table["y"] == 1].mean())
+    squares = sum(float(np.sum(np.square(leaf))) for leaf in result.params.values())
+    assert result.certificate.stand_ins is not None
+    assert result.certificate.stand_ins.objective == pytest.approx(np.mean(each) + RIDGE * squares, abs=1e-12)
+    assert np.mean(each) < -0.3
+
+
 def test_several_starts(one: fp.Result) -> None:
     result = fp.solve(ONE, PARTIES, starts=2)
     assert_kept(result)
