@@ -219,7 +219,7 @@ class Method(eqx.Module, Generic[Server]):
         model that all parties share)."""
         return answer.parameters
 
-    def correction(self, state: Any) -> jax.Array | None:
+    def correction(self, state: Any, answer: Any) -> jax.Array | None:
         """What was added to the party's own constraints (default: nothing, no counted rates are among them)."""
         return None
 

@@ -307,11 +307,13 @@ def goal_of(tolerance: float) -> Goal:
 def _sentence(status: Status, problem: Problem, certificate: Certificate, run: Run) -> str:
     if status == Status.converged:
         note = sentences.drift(run.answer, certificate, run.bound.shape)
-        return f"every optimality condition holds to {run.tolerance:g} after {run.rounds} rounds{note}"
+        return f"{sentences.converged(certificate, run.tolerance)} after {run.rounds} rounds{note}"
     if status == Status.diverged or not math.isfinite(certificate.stationarity + certificate.feasibility):
         culprit = run.culprit()
         if culprit is not None:
             return culprit
+    if status == Status.stalled and certificate.broken_counts:
+        return sentences.counts_not_met(certificate, run.rounds)
     if status == Status.max_rounds:
         return sentences.max_rounds(certificate, run.rounds, run.tolerance)
     if status == Status.diverged:

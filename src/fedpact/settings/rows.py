@@ -125,7 +125,7 @@ class RowsBound(RowTables):
 
     @staticmethod
     def keep(method: Method, own: Oracle, state: Any, answer: Any) -> Kept:
-        return Kept(method.multipliers(own, state, answer), method.correction(state))
+        return Kept(method.multipliers(own, state, answer), method.correction(state, answer))
 
     def certify(self, measured: Measured, answer: Answer) -> Certificate:
         return certificate_of(self.names, self.compiled, measured, answer)

@@ -421,7 +421,7 @@ class CountedRates(Method[ServerState]):
     def block(self, own: Any, state: PartyState, answer: Any) -> jax.Array:
         return self.method.block(own, state.inner, answer)
 
-    def correction(self, state: PartyState) -> jax.Array:
+    def correction(self, state: PartyState, answer: Any) -> jax.Array:
         return state.correction
 
     # at the server

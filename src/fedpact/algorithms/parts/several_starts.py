@@ -366,6 +366,9 @@ class SeveralStarts(Method[Starts]):
     def multipliers(self, own: Oracle, state: Any, answer: BestAnswer) -> jax.Array:
         return self.method.multipliers(own, _of(answer.start, state), answer)
 
+    def correction(self, state: Any, answer: BestAnswer) -> jax.Array | None:
+        return self.method.correction(_of(answer.start, state), answer)
+
     def deployed(self, enough: Callable[[], bool]) -> Self:
         return dataclasses.replace(self, method=self.method.deployed(enough))
 
