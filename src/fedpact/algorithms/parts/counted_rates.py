@@ -19,310 +19,40 @@ from typing import Any, Self
 import jax
 import numpy as np
 
+from fedpact.algorithms.parts.corrected import (
+    AskCorrected,
+    AskFirst,
+    CountAt,
+    CountSums,
+    HearCorrected,
+    HearFirst,
+    OnlyIfCorrected,
+    PartyState,
+    ServerState,
+    Settlement,
+    StepCorrected,
+    StepFirst,
+    at_server,
+    corrected,
+    mapped,
+)
+from fedpact.algorithms.parts.counting import EXACT, LOOSELY, TIGHTER, WHOLLY, Count, CountMaxima
 from fedpact.arrays import choose, cond, xp
 from fedpact.federation.blocks import Block
 from fedpact.federation.setting import Setting
 from fedpact.problem.oracle import Oracle
 from fedpact.problem.program import rate_factors
 from fedpact.problem.split import EMBEDDED
-from fedpact.protocol.algorithm import Answer, Begin, Corrections, Goal, Info, Method, Status
+from fedpact.protocol.algorithm import Answer, Corrections, Goal, Info, Method, Status
 from fedpact.protocol.embedding import combined, contribution
 from fedpact.protocol.messages import Reply
-from fedpact.protocol.phases import Phase, Phases, ServerData, Step
-from fedpact.records import Record
+from fedpact.protocol.phases import Phase, Phases, ServerData
 
-FIRST = 1.0  # the temperature that the sharpest stand-in begins at
 SHARPER = 0.5  # its factor from stage to stage
 PATIENCE = 12, 200  # rounds in a stage but the last, of methods of few rounds and of others
-ROUGH = 1e-3  # of stationarity, and a quarter of it of feasibility, before the rates are met
-EXACT = 1e-9  # counts are exact up to the rounding of sums
-INSIDE = 0.004  # a constraint that binds is met closely enough within this, in units of a rate,
-ROWS = 2.0  # or within what so many rows count
-AIM = 0.001  # so far inside is aimed at
-PUSH = 0.5  # of a violation: so much further than the count says
-BINDS = 2e-3  # a smooth constraint with less room than this binds
 ROUGHLY = 3  # corrections before the problem is solved to the tolerance,
 CLOSELY = 10  # and afterwards,
 LOOSER = 5  # of which so many may loosen bounds
-WHOLLY, TIGHTER, LOOSELY = range(3)  # ways of correcting
-
-# messages
-
-
-class Opening(Record):
-    """Before the first round: the method's own message, and how much softer than stated the rates begin."""
-
-    softening: jax.Array
-    message: Any
-
-
-class CountAt(Record):
-    """Count at this answer; the stand-ins that are compared with the counts are softer than stated by a factor."""
-
-    answer: Answer
-    softening: jax.Array
-
-
-class CountSums(Record):
-    """A holder's part of the pooled constraints."""
-
-    counted: jax.Array
-    smooth: jax.Array
-
-
-class CountMaxima(Record):
-    """Of the counted constraints of one party."""
-
-    violation: jax.Array
-    inside: jax.Array  # how far those that bind are met, relative to what is close enough
-    pooled_jumps: jax.Array  # what one row counts in each pooled constraint, at most
-
-
-class Settlement(Record):
-    """From the server after a count.
-
-    - `softening`: of the rates from now on.
-    - `correct`: take the corrections proposed in this `way`.
-    - `keep`: what was counted is the best so far. `restore`: go back to that.
-    - `pooled`: corrections of pooled constraints, for label holders.
-    """
-
-    softening: jax.Array
-    correct: jax.Array
-    way: jax.Array
-    keep: jax.Array
-    restore: jax.Array
-    pooled: jax.Array
-
-
-# states
-
-
-class PartyState(Record):
-    inner: Any
-    softening: jax.Array
-    correction: jax.Array  # δ: of its own constraints, over columns of the pooled ones
-    proposed: jax.Array  # (ways, constraints)
-    too_loose: jax.Array  # the largest δ at which a counted constraint was broken
-    best: Any  # inner
-    best_correction: jax.Array
-
-
-class ServerState(Record):
-    """Within a round `inner` is what the method carries through its phases."""
-
-    inner: Any
-    goal: Goal
-    softening: jax.Array
-    corrections: Corrections
-    proposed: Corrections  # (ways, constraints)
-    too_loose: Corrections
-    rounds: jax.Array  # in this stage
-    strict: jax.Array  # whether the method aims at the goal, and not roughly
-    tries: (
-        jax.Array
-    )  # corrections so far, those before and after the method aims at the goal, and how many loosened bounds
-    loosened: jax.Array
-    way: jax.Array  # of correcting
-    best: Any  # inner
-    best_corrections: Corrections
-    best_objective: jax.Array
-    best_violation: jax.Array  # counted
-    correct: jax.Array  # what follows from a count, see `Settlement`
-    keep: jax.Array
-    restore: jax.Array
-    aim: jax.Array  # the method is to aim at the goal from now on
-    status: jax.Array
-
-
-# the functions with their corrections
-
-
-def corrected(own: Any, softening: jax.Array, correction: jax.Array) -> Any:
-    """A party's own data."""
-    if isinstance(own, Block):
-        return (
-            own if own.labels is None else dataclasses.replace(own, labels=_limited(own.labels, softening, correction))
-        )
-    return own.softened(softening).limited(constraints=correction)
-
-
-def _limited(labels: Oracle, softening: jax.Array, correction: jax.Array) -> Oracle:
-    return labels.softened(softening).limited(pooled=correction)
-
-
-def at_server(own: ServerData, state: ServerState) -> ServerData:
-    """The server's own data."""
-    deltas = state.corrections
-    functions = own.functions.softened(state.softening).limited(deltas.server, deltas.pooled)
-    return dataclasses.replace(without_rates(own), functions=functions)
-
-
-def without_rates(own: ServerData) -> ServerData:
-    """As if all rates were soft: the method need not sharpen them itself."""
-    return dataclasses.replace(own, coldest_rate=1.0 + 0.0 * own.coldest_rate)
-
-
-class Count(Record):
-    """Constraints of one holder, counted at a point.
-
-    - `correction`, `too_loose`: as before. `counted`, `smooth`: C, and g without its correction.
-    - `jumps`: what one row counts in each, at most.
-    - `unit`: the largest factor of a rate in each; 0 where there is none.
-    """
-
-    correction: jax.Array
-    too_loose: jax.Array
-    counted: jax.Array
-    smooth: jax.Array
-    jumps: jax.Array
-    unit: Any
-
-    @property
-    def broken(self) -> jax.Array:
-        return (self.unit > 0) & (self.counted > EXACT * self.unit)
-
-    @property
-    def enough(self) -> jax.Array:
-        """How far inside its bound a constraint is met closely."""
-        return xp.maximum(INSIDE * self.unit, ROWS * self.jumps)
-
-    @property
-    def loose(self) -> jax.Array:
-        """Whether a constraint binds, and yet is met by more than need be."""
-        binds = self.smooth + self.correction > -BINDS * self.unit
-        return (self.unit > 0) & binds & (-self.counted > self.enough)
-
-    def proposals(self) -> tuple[jax.Array, jax.Array]:
-        """δ in either way of correcting, and the largest one that was too small."""
-        aim, now = AIM * self.unit, self.correction
-        through = self.counted - self.smooth + aim
-        tighter = xp.maximum(now, through) + PUSH * xp.maximum(self.counted, 0.0)
-        too_loose = xp.where(self.broken, xp.maximum(self.too_loose, now), self.too_loose)
-        known = xp.isfinite(too_loose) & (too_loose < now)
-        looser = xp.where(known, xp.maximum(through, 0.5 * (now + xp.where(known, too_loose, 0.0))), through)
-        ways = xp.stack([through, xp.where(self.broken, tighter, now), xp.where(self.loose, looser, now)])
-        return xp.where(self.unit > 0, ways, 0.0), too_loose
-
-    def maxima(self, pooled_jumps: jax.Array) -> CountMaxima:
-        rates, unit = self.unit > 0, xp.where(self.unit > 0, self.unit, 1.0)
-        enough = xp.where(rates, self.enough, 1.0)
-        violation = xp.max(xp.where(rates, self.counted / unit, -xp.inf), initial=0.0)
-        inside = xp.max(xp.where(self.loose, -self.counted / enough, 0.0), initial=0.0)
-        return CountMaxima(violation, inside, pooled_jumps)
-
-
-# phases
-
-
-@dataclasses.dataclass(frozen=True)
-class AskCorrected:
-    wrapped: Callable[[ServerData, Any], Any]
-
-    def __call__(self, own: ServerData, carry: ServerState) -> Any:
-        return self.wrapped(at_server(own, carry), carry.inner)
-
-
-@dataclasses.dataclass(frozen=True)
-class StepCorrected:
-    wrapped: Step
-
-    def __call__(self, own: Any, state: PartyState, message: Any) -> tuple[PartyState, Reply]:
-        inner, reply = self.wrapped(corrected(own, state.softening, state.correction), state.inner, message)
-        return dataclasses.replace(state, inner=inner), reply
-
-
-@dataclasses.dataclass(frozen=True)
-class HearCorrected:
-    wrapped: Callable[[ServerData, Any, Reply], Any]
-
-    def __call__(self, own: ServerData, carry: ServerState, reply: Reply) -> ServerState:
-        return dataclasses.replace(carry, inner=self.wrapped(at_server(own, carry), carry.inner, reply))
-
-
-@dataclasses.dataclass(frozen=True)
-class OnlyIfCorrected:
-    wrapped: Callable[[ServerData, Any], jax.Array]
-
-    def __call__(self, own: ServerData, carry: ServerState) -> jax.Array:
-        return self.wrapped(at_server(own, carry), carry.inner)
-
-
-@dataclasses.dataclass(frozen=True)
-class AskFirst:
-    """Of the phases before the first round, which see the functions as they are stated."""
-
-    wrapped: Callable[[ServerData, Any], Any]
-
-    def __call__(self, own: ServerData, carry: Begin | ServerState) -> Opening:
-        state = begun(carry, own)
-        return Opening(state.softening, self.wrapped(without_rates(own), state.inner))
-
-
-@dataclasses.dataclass(frozen=True)
-class StepFirst:
-    wrapped: Step
-
-    def __call__(self, own: Any, state: PartyState | None, message: Opening) -> tuple[PartyState, Reply]:
-        none = xp.zeros(_correctable(own))
-        ways, never = xp.zeros((3, none.size)), xp.full(none.size, -xp.inf)
-        inner = None if state is None else state.inner
-        inner, reply = self.wrapped(own, inner, message.message)
-        return PartyState(inner, message.softening, none, ways, never, inner, none), reply
-
-
-@dataclasses.dataclass(frozen=True)
-class HearFirst:
-    wrapped: Callable[[ServerData, Any, Reply], Any]
-
-    def __call__(self, own: ServerData, carry: Begin | ServerState, reply: Reply) -> ServerState:
-        state = begun(carry, own)
-        inner = self.wrapped(without_rates(own), state.inner, reply)
-        return dataclasses.replace(state, inner=inner, best=inner)
-
-
-def _correctable(own: Any) -> int:
-    if isinstance(own, Block):
-        return 0 if own.labels is None else len(own.labels.program.pooled)
-    return len(own.program.constraints)
-
-
-def begun(carry: Begin | ServerState, own: ServerData) -> ServerState:
-    """The server's state before the first round."""
-    if isinstance(carry, ServerState):
-        return carry
-    goal, no, endless = carry.goal, xp.asarray(False), xp.asarray(xp.inf)
-    rough = Goal(xp.maximum(goal.stationarity, ROUGH), xp.maximum(goal.feasibility, 0.25 * ROUGH))
-    softening = xp.maximum(FIRST / own.coldest_rate, 1.0)
-    program = own.functions.program
-    m, p = len(program.constraints), len(program.pooled)
-    none, zero = Corrections(xp.zeros(m), xp.zeros(p)), xp.zeros((), int)
-    return ServerState(
-        inner=dataclasses.replace(carry, goal=rough),
-        goal=goal,
-        softening=softening,
-        corrections=none,
-        proposed=Corrections(xp.zeros((3, m)), xp.zeros((3, p))),
-        too_loose=Corrections(xp.full(m, -xp.inf), xp.full(p, -xp.inf)),
-        rounds=zero,
-        strict=no,
-        tries=zero,
-        loosened=zero,
-        way=zero,
-        best=None,
-        best_corrections=none,
-        best_objective=endless,
-        best_violation=endless,
-        correct=no,
-        keep=no,
-        restore=no,
-        aim=no,
-        status=Status.running.as_array(),
-    )
-
-
-def mapped(phases: Phases, one: Callable[[Phase], Phase]) -> Phases:
-    return tuple(tuple(map(one, entry)) if isinstance(entry, tuple) else one(entry) for entry in phases)
 
 
 class CountedRates(Method[ServerState]):
