@@ -12,6 +12,7 @@ import numpy as np
 
 from fedpact import __about__
 from fedpact.certificate import Certificate
+from fedpact.problem.decision_rule import DecisionRule
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Goal, Method, Status
 from fedpact.protocol.engine import RunNetwork
@@ -250,6 +251,7 @@ class Run:
             method=self.title,
             parties=self.bound.names,
             problem=problem,
+            threshold=_threshold(problem, certificate),
             **answer.more,
         )
         if self.folder is not None:
@@ -284,11 +286,26 @@ class Run:
         return result
 
 
+def _threshold(problem: Problem, certificate: Certificate) -> float | None:
+    """Of decisions, where it was moved; None where it is the problem's own."""
+    moved = certificate.stand_ins
+    return (
+        None
+        if moved is None or not moved.threshold_shift
+        else DecisionRule.of(problem).threshold + moved.threshold_shift
+    )
+
+
 def _corrections(certificate: Certificate) -> dict[str, np.ndarray]:
     moved = certificate.stand_ins
     if moved is None:
         return {}
-    return {"party_corrections": moved.party, "server_corrections": moved.server, "pooled_corrections": moved.pooled}
+    return {
+        "party_corrections": moved.party,
+        "server_corrections": moved.server,
+        "pooled_corrections": moved.pooled,
+        "threshold_shift": np.asarray(moved.threshold_shift),
+    }
 
 
 def checked_limits(tolerance: Any, max_rounds: Any) -> tuple[float, int]:

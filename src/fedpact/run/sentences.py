@@ -27,9 +27,11 @@ def numbers_of(certificate: Certificate) -> str:
 def converged(certificate: Certificate, tolerance: float) -> str:
     if not any(report.is_counted for report in certificate.constraints):
         return f"every optimality condition holds to {tolerance:g}"
+    moved = 0.0 if certificate.stand_ins is None else certificate.stand_ins.threshold_shift
+    shifted = f" with the threshold of decisions moved by {moved:.3g}" if moved else ""
     return (
-        f"all counted rates are within their limits, and every optimality condition of the smooth problem behind them holds to "
-        f"{tolerance:g}"
+        f"all counted rates are within their limits{shifted}, and every optimality condition of the smooth problem behind them "
+        f"holds to {tolerance:g}"
     )
 
 

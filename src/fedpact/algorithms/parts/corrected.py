@@ -37,6 +37,21 @@ class CountAt(Record):
     softening: jax.Array
 
 
+class CountShifted(Record):
+    """Count at this answer, with the threshold of decisions moved by each of these."""
+
+    answer: Answer
+    shifts: jax.Array
+
+
+class ShiftedSums(Record):
+    pooled: jax.Array  # (shifts, constraints): a holder's part, counted
+
+
+class ShiftedMaxima(Record):
+    violation: jax.Array  # (shifts,): of the counted constraints of one party
+
+
 class CountSums(Record):
     """A holder's part of the pooled constraints."""
 
@@ -98,6 +113,8 @@ class ServerState(Record):
     keep: jax.Array
     restore: jax.Array
     aim: jax.Array  # the method is to aim at the goal from now on
+    shifting: jax.Array  # the corrected bounds leave counts outside: another threshold is looked for
+    shift: jax.Array  # of the threshold; 0 where none was found
     status: jax.Array
 
 
@@ -234,6 +251,8 @@ def begun(carry: Begin | ServerState, own: ServerData) -> ServerState:
         keep=no,
         restore=no,
         aim=no,
+        shifting=no,
+        shift=xp.asarray(0.0),
         status=Status.running.as_array(),
     )
 

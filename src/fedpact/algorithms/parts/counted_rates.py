@@ -7,7 +7,8 @@ will be in the next stage: what is bounded then passes through what was counted.
 jump, so δ_j may be too much or too little there. After the next counts it grows where C_j > 0; and once all counted
 constraints hold, it shrinks where one binds and holds by more than need be, but stays above every δ_j that was too small. The
 rest is solving to the tolerance, and counting again. Of the points that were solved to the tolerance and whose counted
-constraints hold, the one with the lowest objective is handed out. δ of a party's constraints stays with it.
+constraints hold, the one with the lowest objective is handed out; where there is none, the threshold of decisions is moved a
+little, if some counts are then all within their limits. δ of a party's constraints stays with it.
 
 A round in which the method itself has come to an end has two exchanges more: counts, and what is made of them.
 """
@@ -23,6 +24,7 @@ from fedpact.algorithms.parts.corrected import (
     AskCorrected,
     AskFirst,
     CountAt,
+    CountShifted,
     CountSums,
     HearCorrected,
     HearFirst,
@@ -30,6 +32,8 @@ from fedpact.algorithms.parts.corrected import (
     PartyState,
     ServerState,
     Settlement,
+    ShiftedMaxima,
+    ShiftedSums,
     StepCorrected,
     StepFirst,
     at_server,
@@ -52,6 +56,7 @@ SHARPER = 0.5  # its factor from stage to stage
 PATIENCE = 12, 200  # rounds in a stage but the last, of methods of few rounds and of others
 ROUGHLY = 3  # corrections before the problem is solved to the tolerance,
 CLOSELY = 10  # and afterwards,
+SHIFTS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)  # of the threshold, up and down, in units of the last temperature
 LOOSER = 5  # of which so many may loosen bounds
 
 
@@ -65,6 +70,7 @@ class CountedRates(Method[ServerState]):
     method: Method
     columns: bool
 
+    shiftable: bool  # whether all decisions have one threshold
     constants: tuple[float, ...]  # of pooled constraints, where no oracle has them: over columns
     pooled_units: tuple[float, ...]  # of pooled constraints, the largest factor of a rate in them
 
@@ -84,10 +90,11 @@ class CountedRates(Method[ServerState]):
 
     @property
     def round(self) -> Phases:
-        count = self.embed if self.columns else self.count
+        count, shifted = (self.embed, self.embed) if self.columns else (self.count, self.count_shifted)
         return (
             *self._corrected(self.method.round),
             Phase(self.ask_count, count, self.hear_count, only_if=self.has_ended),
+            Phase(self.ask_shifted, shifted, self.hear_shifted, only_if=is_shifting),
             Phase(self.send_settlement, self.settle, _unchanged, only_if=self.has_ended),
         )
 
@@ -125,7 +132,12 @@ class CountedRates(Method[ServerState]):
         after = dataclasses.replace(state, proposed=proposed, too_loose=too_loose)
         return after, Reply(sum=sums, max=mine.maxima(jumps.pooled))
 
-    def embed(self, own: Block, state: PartyState, message: CountAt) -> tuple[PartyState, Reply]:
+    def count_shifted(self, own: Oracle, state: PartyState, message: CountShifted) -> tuple[PartyState, Reply]:
+        constraints, pooled = _at_shifts(own, message)
+        violation = _violations(constraints, rate_factors(own.program)[1])
+        return state, Reply(sum=ShiftedSums(pooled), max=ShiftedMaxima(violation))
+
+    def embed(self, own: Block, state: PartyState, message: CountAt | CountShifted) -> tuple[PartyState, Reply]:
         """Over columns: what the bottom model gives, from which the label holder counts."""
         return state, contribution(own, own.embed(self.block(own, state, message.answer)))
 
@@ -212,6 +224,7 @@ class CountedRates(Method[ServerState]):
         more = early | (solved & ~good & tries & (~met | (carry.loosened < LOOSER)))
         aim = solved & ~carry.strict & ~more
         ends = ~more & ~aim
+        lost = ends & solved & ~met & ~seen
         return dataclasses.replace(
             carry,
             proposed=proposed,
@@ -225,7 +238,26 @@ class CountedRates(Method[ServerState]):
             keep=keep,
             restore=ends & ~good & (seen | (keep & met)),
             aim=aim,
+            shifting=lost & self.shiftable,
+            shift=xp.asarray(0.0),
         )
+
+    def ask_shifted(self, own: ServerData, carry: ServerState) -> CountShifted:
+        steps = np.array(SHIFTS) * own.coldest_rate
+        return CountShifted(self.ask_count(own, carry).answer, xp.concatenate([steps, -steps]))
+
+    def hear_shifted(self, own: ServerData, carry: ServerState, reply: Reply) -> ServerState:
+        """The smallest shift with which all counts are within their limits, if there is one."""
+        asked, functions = self.ask_shifted(own, carry), own.functions
+        if self.columns:
+            functions = dataclasses.replace(functions, rows={**functions.rows, EMBEDDED: combined(reply)})
+        constraints, pooled = _at_shifts(functions, asked)
+        pooled = pooled + (xp.asarray(self.constants) if self.columns else reply.sum.pooled)
+        broken = [_violations(constraints, rate_factors(functions.program)[1])] if not self.columns else []
+        broken += [_violations(pooled, np.asarray(self.pooled_units)), *([] if self.columns else [reply.max.violation])]
+        met = xp.max(xp.stack(broken), axis=0) <= EXACT
+        nearest = xp.argmin(xp.where(met, xp.abs(asked.shifts), xp.inf))
+        return dataclasses.replace(carry, shift=xp.where(xp.any(met), asked.shifts[nearest], 0.0))
 
     def send_settlement(self, own: ServerData, carry: ServerState) -> Settlement:
         pooled = carry.proposed.pooled[carry.way]
@@ -251,10 +283,11 @@ class CountedRates(Method[ServerState]):
             keep=no,
             restore=no,
             aim=no,
+            shifting=no,
         )
         inner = choose(carry.restore, best, choose(carry.aim, self.method.aim(server, carry.goal), server))
         inner = cond(carry.correct, lambda: self.method.renewed(at_server(own, after), server), lambda: inner)
-        unmet = (status == int(Status.converged)) & (carry.best_violation > EXACT)
+        unmet = (status == int(Status.converged)) & (carry.best_violation > EXACT) & (carry.shift == 0.0)
         status = xp.where(unmet, int(Status.stalled), status)
         status = xp.where(carry.restore, int(Status.converged), status)
         goes_on = ~ended | carry.correct | carry.aim
@@ -263,7 +296,7 @@ class CountedRates(Method[ServerState]):
 
     def answer(self, own: ServerData, carry: ServerState) -> Answer:
         answer = self.method.answer(at_server(own, carry), carry.inner)
-        return dataclasses.replace(answer, corrections=carry.corrections)
+        return dataclasses.replace(answer, corrections=carry.corrections, threshold_shift=carry.shift)
 
     def aim(self, server: ServerState, goal: Goal) -> ServerState:
         inner = self.method.aim(server.inner, goal)
@@ -279,6 +312,22 @@ def _sharper(carry: ServerState) -> jax.Array:
     return xp.maximum(SHARPER * carry.softening, 1.0)
 
 
+def is_shifting(own: ServerData, carry: ServerState) -> jax.Array:
+    return carry.shifting
+
+
+def _at_shifts(own: Oracle, asked: CountShifted) -> tuple[jax.Array, jax.Array]:
+    """A holder's own and its pooled constraints, counted with each of the thresholds."""
+    counts = [own.shifted(asked.shifts[k]).counted(asked.answer.parameters) for k in range(2 * len(SHIFTS))]
+    return xp.stack([count.constraints for count in counts]), xp.stack([count.pooled for count in counts])
+
+
+def _violations(counted: jax.Array, unit: np.ndarray) -> jax.Array:
+    """For each shift the largest violation of a counted constraint, in units of a rate."""
+    rates = unit > 0
+    return xp.max(xp.where(rates, counted / np.where(rates, unit, 1.0), -xp.inf), axis=1, initial=0.0)
+
+
 def _unchanged(own: ServerData, carry: ServerState, reply: Reply) -> ServerState:
     return carry
 
@@ -291,4 +340,6 @@ def with_counted_rates(method: Method[Any], setting: Setting) -> Method[Any]:
     units = np.maximum(rate_factors(party)[2], rate_factors(server)[2])
     columns = setting.split == "columns"
     constants = server.pooled.constants if columns else ()
-    return CountedRates(method, columns, constants, tuple(units.tolist()))
+    decided = {(rate.threshold, rate.label) for rate in (*party.rates, *server.rates) if rate.is_decision}
+    shiftable = len(decided) == 1 and not any(label is not None for _, label in decided)
+    return CountedRates(method, columns, shiftable, constants, tuple(units.tolist()))
