@@ -42,7 +42,7 @@ def solved(data: str, rate: str, limit: float, pooled: bool, model: fp.Model | N
     problem = fp.minimize(fp.mean(fp.logistic_loss(model, labels=(-1, 1))).pooled(), [limited.named(rate)], fp.l2(1e-4))
     result = fp.solve(problem, parties, progress=False, max_rounds=1000)
     report = result.constraint(rate)
-    accuracy = float(np.mean((result.predict(table) > 0) == (table["y"] == 1)))
+    accuracy = float(np.mean((result.scores(table) > 0) == (table["y"] == 1)))
     margins = [m for m, mu in zip(report.margins, report.multipliers, strict=True) if mu > 0]
     inside = max(margins, default=0.0)
     return Outcome(result.status, max(report.values), inside, result.rounds, result.exchanges, accuracy)

@@ -967,3 +967,12 @@ def test_a_damaged_file_is_closed(run: pathlib.Path):
 def test_a_constraint_of_nan_is_not_feasible():
     constraint = fp.value(lambda p, rows: jnp.log(0 * p["b"] - 1)) <= 1
     assert not solve(MEAN, [constraint]).certificate.feasibility <= 1
+
+
+def test_a_mask_that_fits_the_columns_of_some_parties_only_names_the_others() -> None:
+    x, y = np.ones((4, 2)), np.array([0, 1, 0, 1])
+    tables = {"north": fp.Table(x=x, y=y, ward=["a", "b", "a", "b"]), "south": fp.Table(x=x, y=y, ward=[0, 1, 0, 1])}
+    loss = fp.logistic_loss(fp.linear())
+    limited = fp.minimize(fp.mean(loss), [fp.mean(loss, where=fp.col("ward") == "a") <= 0.6])
+    with pytest.raises(ValueError, match="ward == 'a' at party 'south': column 'ward' holds numbers"):
+        fp.solve(limited, tables)

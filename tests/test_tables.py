@@ -125,6 +125,14 @@ def test_a_table_is_made_of_columns(thing: Any):
         fp.Table(thing)
 
 
+def test_consecutive_tables_share_their_columns():
+    table = fp.Table(x=np.arange(12.0).reshape(6, 2), y=np.arange(6))
+    first, none, last = table.cut([2, 0, 4])
+    assert (first.rows, none.rows, last.rows) == (2, 0, 4)
+    np.testing.assert_array_equal(last["x"], table["x"][2:])
+    assert np.shares_memory(last["y"], table["y"])
+
+
 def test_from_a_frame():
     table = fp.Table.from_frame(FRAME)
     kinds = {name: column.dtype.str[1:] for name, column in table.items()}

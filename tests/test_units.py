@@ -80,6 +80,17 @@ def test_without_scaling_the_numbers_are_the_problems_own() -> None:
     assert all(report.unit == 1.0 for report in result.certificate.constraints)
 
 
+def test_the_first_penalty_is_relative_to_the_constraints_slopes() -> None:
+    """Without scaling too: β c² is the same for a constraint that is a thousand times as large."""
+    runs = [
+        fp.solve(problem(constraint=factor), tables(), fp.ProxAL(fp.Newton()), tolerance=1e-6, scale=False)
+        for factor in (1.0, 1000.0)
+    ]
+    assert all(run.converged for run in runs)
+    first = [float(run.history["beta"][0]) for run in runs]
+    assert first[0] == pytest.approx(1e6 * first[1], rel=1e-9)
+
+
 def test_the_certificate_is_in_its_units() -> None:
     """Recomputed by hand from parameters, multipliers and units."""
     parties = tables(FACTORS)

@@ -60,12 +60,15 @@ class SmoothStandIns:
 
     - `party` (parties, scalar constraints), `server`, `pooled` (scalar constraints,): what was added to each g <= 0.
     - `objective`: with decisions counted; `certificate.objective` has them smoothed, as they were minimised.
+    - `threshold_shift`: by which the threshold of decisions had to be moved for the counts to be within their limits, in units
+      of the score (0: it is as stated).
     """
 
     party: np.ndarray
     server: np.ndarray
     pooled: np.ndarray
     objective: float
+    threshold_shift: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -268,7 +271,8 @@ def _counted(measured: Measured, answer: Answer) -> tuple[SmoothStandIns, dict[S
         "server": (measured.server_constraints - server)[None],
         "pooled": (measured.pooled_constraints - pooled)[None],
     }
-    return SmoothStandIns(party, server, pooled, float(counted.objective)), counts, smooth
+    shift = float(answer.threshold_shift)
+    return SmoothStandIns(party, server, pooled, float(counted.objective), shift), counts, smooth
 
 
 def _report(

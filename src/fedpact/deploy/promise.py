@@ -24,7 +24,7 @@ from fedpact.promises.agreed import AgreedPromise
 from fedpact.promises.held_out import Tally, counted, rows_of
 from fedpact.records import Record
 from fedpact.run.checkpoint import write
-from fedpact.run.promise import Promise, judged
+from fedpact.run.promise import Promise, judged, shift_of
 from fedpact.run.result import Result
 
 LEDGER = "promises.json"  # in a party's folder: by held-out rows the runs that asked them, and with which parameters
@@ -34,6 +34,7 @@ class Candidate(Record):
     """The message of the test."""
 
     parameters: np.ndarray
+    threshold_shift: np.ndarray
 
 
 class Counts(Record):
@@ -74,8 +75,12 @@ class HeldOut:
         means = self.agreed.statements.means
         layout = message_layout(shape)
         layout.check(arrays)
-        w = layout.as_tree(arrays).parameters
-        ledger, candidate = self._ledger(), hashlib.sha256(w.tobytes()).hexdigest()[:16]
+        asked: Candidate = layout.as_tree(arrays)
+        w = asked.parameters
+        ledger, candidate = (
+            self._ledger(),
+            hashlib.sha256(w.tobytes() + asked.threshold_shift.tobytes()).hexdigest()[:16],
+        )
         runs = ledger.setdefault(self.key, {})
         if runs.setdefault(self.run, candidate) != candidate:
             raise Refused(
@@ -83,7 +88,7 @@ class HeldOut:
             )
         self.file.parent.mkdir(parents=True, exist_ok=True)
         write(self.file, json.dumps(ledger).encode())
-        tallies = counted(means, self.party, self.rows, shape.unravel(w))
+        tallies = counted(means, self.party, self.rows, shape.unravel(w), float(asked.threshold_shift))
         columns = zip(*((tally.rows, tally.total, tally.outside) for tally in tallies), strict=True)
         return reply_layout(self.agreed).by_name(Counts(*map(np.array, columns)))
 
@@ -93,17 +98,17 @@ class HeldOut:
 
 def message_layout(shape: Shape) -> Layout:
     """Of the message of the test."""
-    return Layout.of(Candidate(_spec(shape.size, np.float64)))
+    return Layout.of(Candidate(_spec((shape.size,), np.float64), _spec((), np.float64)))
 
 
 def reply_layout(agreed: AgreedPromise) -> Layout:
     """Of a party's answer."""
     count = len(agreed.statements.means)
-    return Layout.of(Counts(_spec(count, np.int64), _spec(count, np.float64), _spec(count, np.int64)))
+    return Layout.of(Counts(_spec((count,), np.int64), _spec((count,), np.float64), _spec((count,), np.int64)))
 
 
-def _spec(size: int, kind: Any) -> Any:
-    return jax.ShapeDtypeStruct((size,), kind)
+def _spec(shape: tuple[int, ...], kind: Any) -> Any:
+    return jax.ShapeDtypeStruct(shape, kind)
 
 
 class Told:
@@ -147,7 +152,7 @@ def tested(link: Link, told: Told, result: Result) -> Promise:
     tallies = None
     if result.converged:
         shape, layout, tallies = Shape.of(result.params), reply_layout(told.agreed), {}
-        message = message_layout(shape).by_name(Candidate(shape.ravel(result.params)))
+        message = message_layout(shape).by_name(Candidate(shape.ravel(result.params), np.asarray(shift_of(result))))
         for party, named in link.gather({"kind": "count"}, message, layout).items():
             counts: Counts = layout.as_tree(named)
             if counts.rows.tolist() != list(told.counts[party]):

@@ -65,6 +65,13 @@ class Oracle(Record):
             self, rates=dataclasses.replace(self.rates, temperatures=factor * self.rates.temperatures)
         )
 
+    def shifted(self, by: Any) -> "Oracle":
+        """The same functions with the thresholds of counted decisions moved."""
+        moved = np.array([float(rate.is_decision) for rate in self.program.rates])
+        return dataclasses.replace(
+            self, rates=dataclasses.replace(self.rates, thresholds=self.rates.thresholds + by * moved)
+        )
+
     def limited(self, constraints: Any = 0.0, pooled: Any = 0.0) -> "Oracle":
         """The same functions with these numbers added to constraints and pooled contributions."""
         now = self.constants

@@ -87,8 +87,12 @@ def rows_of(means: Sequence[TestedMean], table: Table) -> tuple[Tally, ...]:
 
 
 @in_double
-def counted(means: Sequence[TestedMean], party: str, table: Table, params: Any) -> tuple[Tally, ...]:
+def counted(
+    means: Sequence[TestedMean], party: str, table: Table, params: Any, threshold_shift: float = 0.0
+) -> tuple[Tally, ...]:
     """What a party counts on its held-out rows at the candidate's parameters: all that it tells in the test.
+
+    threshold_shift: by which the candidate's threshold of decisions differs from the problem's.
 
     Raises ValueError where a function gives something else than one finite number a row.
     """
@@ -96,7 +100,10 @@ def counted(means: Sequence[TestedMean], party: str, table: Table, params: Any) 
     values: dict[Any, np.ndarray] = {}
     tallies = []
     for tested in means:
-        function = tested.mean.function
+        mean, rate = tested.mean, tested.mean.rate
+        if rate is not None and rate.is_decision:
+            mean = mean.with_rate(rate.counted(rate.threshold + threshold_shift))
+        function = mean.function
         if function not in values:
             own = jax.tree.map(jnp.asarray, params)
             values[function] = np.asarray(function(own, rows), float)

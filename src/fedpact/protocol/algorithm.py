@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import equinox as eqx
 import jax
+import numpy as np
 
 from fedpact.arrays import xp
 from fedpact.federation.setting import Setting
@@ -89,6 +90,7 @@ class Answer(Record):
     - `descent`: the direction (d,) in which the objective falls without end, zero where it does not (default None: not known).
     - `units`: that the certificate is measured in (default None: the problem's own).
     - `corrections`: of the server's own and the pooled constraints (default None: no counted rates are among them).
+    - `threshold_shift`: by which the threshold of counted decisions was moved, in units of the score (default: not at all).
     """
 
     parameters: jax.Array
@@ -98,6 +100,7 @@ class Answer(Record):
     units: Units | None = dataclasses.field(default=None, kw_only=True)
     descent: jax.Array | None = dataclasses.field(default=None, kw_only=True)
     corrections: Corrections | None = dataclasses.field(default=None, kw_only=True)
+    threshold_shift: Any = dataclasses.field(default=np.float64(0.0), kw_only=True)
 
     @classmethod
     def without_multipliers(cls, w: jax.Array, *more: Any) -> Self:

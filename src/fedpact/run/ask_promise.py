@@ -12,7 +12,7 @@ from fedpact.promises.agreed import COLUMNS, AgreedPromise
 from fedpact.promises.held_out import Range, counted, rows_of
 from fedpact.protocol.algorithm import Algorithm
 from fedpact.run.fingerprint import digest_of_data
-from fedpact.run.promise import Promise, judged
+from fedpact.run.promise import Promise, judged, shift_of
 from fedpact.run.solve import solve
 
 
@@ -92,5 +92,6 @@ def promised(
     result = solve(stricter, trained_on, algorithm, **options)
     tallies = None
     if result.converged:
-        tallies = {name: counted(means, name, table, result.params) for name, table in aside.items()}
+        shift = shift_of(result)
+        tallies = {name: counted(means, name, table, result.params, shift) for name, table in aside.items()}
     return judged(result, agreed, tallies, {name: table.rows for name, table in aside.items()}, drawn_as)

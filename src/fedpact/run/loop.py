@@ -12,6 +12,7 @@ import numpy as np
 
 from fedpact import __about__
 from fedpact.certificate import Certificate
+from fedpact.problem.decision_rule import DecisionRule
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Goal, Method, Status
 from fedpact.protocol.engine import RunNetwork
@@ -250,6 +251,7 @@ class Run:
             method=self.title,
             parties=self.bound.names,
             problem=problem,
+            threshold=_threshold(problem, certificate),
             **answer.more,
         )
         if self.folder is not None:
@@ -284,11 +286,26 @@ class Run:
         return result
 
 
+def _threshold(problem: Problem, certificate: Certificate) -> float | None:
+    """Of decisions, where it was moved; None where it is the problem's own."""
+    moved = certificate.stand_ins
+    return (
+        None
+        if moved is None or not moved.threshold_shift
+        else DecisionRule.of(problem).threshold + moved.threshold_shift
+    )
+
+
 def _corrections(certificate: Certificate) -> dict[str, np.ndarray]:
     moved = certificate.stand_ins
     if moved is None:
         return {}
-    return {"party_corrections": moved.party, "server_corrections": moved.server, "pooled_corrections": moved.pooled}
+    return {
+        "party_corrections": moved.party,
+        "server_corrections": moved.server,
+        "pooled_corrections": moved.pooled,
+        "threshold_shift": np.asarray(moved.threshold_shift),
+    }
 
 
 def checked_limits(tolerance: Any, max_rounds: Any) -> tuple[float, int]:
@@ -307,11 +324,13 @@ def goal_of(tolerance: float) -> Goal:
 def _sentence(status: Status, problem: Problem, certificate: Certificate, run: Run) -> str:
     if status == Status.converged:
         note = sentences.drift(run.answer, certificate, run.bound.shape)
-        return f"every optimality condition holds to {run.tolerance:g} after {run.rounds} rounds{note}"
+        return f"{sentences.converged(certificate, run.tolerance)} after {run.rounds} rounds{note}"
     if status == Status.diverged or not math.isfinite(certificate.stationarity + certificate.feasibility):
         culprit = run.culprit()
         if culprit is not None:
             return culprit
+    if status == Status.stalled and certificate.broken_counts:
+        return sentences.counts_not_met(certificate, run.rounds)
     if status == Status.max_rounds:
         return sentences.max_rounds(certificate, run.rounds, run.tolerance)
     if status == Status.diverged:

@@ -57,6 +57,12 @@ class Shown:
         return self.statement.sign * (self.limit - self.bound)
 
 
+def shift_of(result: Result) -> float:
+    """By how much a candidate's threshold of decisions differs from the problem's."""
+    moved = result.certificate.stand_ins
+    return 0.0 if moved is None else moved.threshold_shift
+
+
 @dataclasses.dataclass(frozen=True)
 class Promise:
     """A candidate, and what was shown of it on rows that it was not trained on. Made by `fp.promise`; `print` says it in words.

@@ -24,6 +24,27 @@ def numbers_of(certificate: Certificate) -> str:
     )
 
 
+def converged(certificate: Certificate, tolerance: float) -> str:
+    if not any(report.is_counted for report in certificate.constraints):
+        return f"every optimality condition holds to {tolerance:g}"
+    moved = 0.0 if certificate.stand_ins is None else certificate.stand_ins.threshold_shift
+    shifted = f" with the threshold of decisions moved by {moved:.3g}" if moved else ""
+    return (
+        f"all counted rates are within their limits{shifted}, and every optimality condition of the smooth problem behind them "
+        f"holds to {tolerance:g}"
+    )
+
+
+def counts_not_met(certificate: Certificate, rounds: int) -> str:
+    """How near counted rates came to their limits, where none of the points that were solved meets them all."""
+    missed = [_at_worst(report) for report in certificate.broken_counts[:MANY]]
+    least = least_violation(certificate.broken_counts)
+    return (
+        f"no point was found whose counted rates are all within their limits, in {rounds} rounds; the nearest misses by "
+        f"{least:.3g}: {' and '.join(missed)}. Counts jump from row to row: relax a limit, pool it, or try several starts="
+    )
+
+
 def max_rounds(certificate: Certificate, rounds: int, tolerance: float) -> str:
     numbers = numbers_of(certificate)
     done = f"stopped at max_rounds={rounds}; {numbers}; go on with a larger max_rounds=, or with save= and resume=True"

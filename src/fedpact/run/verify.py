@@ -141,6 +141,7 @@ def verify(
     if counts:
         scopes = ("party", "server", "pooled")
         expected |= {f"{scope}_corrections": expected[f"{scope}_multipliers"] for scope in scopes}
+        expected["threshold_shift"] = ()
     for name, shape in expected.items():
         if name not in arrays or arrays[name].shape != shape:
             raise ValueError(f"{folder}: {name} has the shape {getattr(arrays.get(name), 'shape', None)}, not {shape}")
@@ -149,7 +150,8 @@ def verify(
     units = None if "start" not in arrays else _units(bound, network, arrays["start"])
     moved: list[Any] = [arrays[f"{scope}_corrections"] for scope in ("server", "pooled") if counts]
     corrections = Corrections(*moved) if moved else None
-    answer = Answer(*stated, units=units, corrections=corrections)
+    shift = arrays["threshold_shift"] if counts else np.float64(0.0)
+    answer = Answer(*stated, units=units, corrections=corrections, threshold_shift=shift)
     measured = drivers.measure(bound, network, answer, kept)
     certificate = bound.certify(measured, answer)
     claimed = {name: float(words[name]) for name in ("stationarity", "feasibility", "complementarity", "objective")}

@@ -75,7 +75,10 @@ def evaluate_with_labels(own: ServerData, answer: Answer, reply: Reply) -> Evalu
         oracle, corrections = of_rows(embedded), answer.corrections
         return (oracle if corrections is None else oracle.limited(pooled=corrections.pooled))(w)
 
-    counted = None if answer.corrections is None else of_rows(combined(reply)).counted(answer.parameters)
+    def counted_at(oracle: Oracle) -> Values:
+        return oracle.shifted(answer.threshold_shift).counted(answer.parameters)
+
+    counted = None if answer.corrections is None else counted_at(of_rows(combined(reply)))
     values, pull = jax.vjp(functions, answer.parameters, combined(reply))
     none = jnp.zeros_like(values.constraints)
     gradient, slope = pull(Values(jnp.ones_like(values.objective), none, answer.pooled_multipliers))

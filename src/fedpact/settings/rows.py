@@ -73,7 +73,7 @@ def lagrangian(
 def measure_at_party(own: Oracle, kept: Kept, answer: Answer) -> tuple[Kept, Reply]:
     multipliers, correction, counted = kept.multipliers, kept.correction, None
     if correction is not None:
-        counted = own.counted(answer.parameters)
+        counted = own.shifted(answer.threshold_shift).counted(answer.parameters)
         own = own.limited(constraints=correction)
     values, sums = lagrangian(own, answer, multipliers, counted)
     counts = None if counted is None else counted.constraints
@@ -83,7 +83,7 @@ def measure_at_party(own: Oracle, kept: Kept, answer: Answer) -> tuple[Kept, Rep
 def measure_at_server(own: ServerData, answer: Answer, reply: Reply) -> Measured:
     functions, corrections, mine_counted = own.functions, answer.corrections, None
     if corrections is not None:
-        mine_counted = functions.counted(answer.parameters)
+        mine_counted = functions.shifted(answer.threshold_shift).counted(answer.parameters)
         functions = functions.limited(corrections.server, corrections.pooled)
     values, mine = lagrangian(functions, answer, answer.server_multipliers, mine_counted)
     total: LagrangianSums = jax.tree.map(xp.add, reply.sum, mine)

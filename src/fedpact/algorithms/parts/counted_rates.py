@@ -7,7 +7,8 @@ will be in the next stage: what is bounded then passes through what was counted.
 jump, so δ_j may be too much or too little there. After the next counts it grows where C_j > 0; and once all counted
 constraints hold, it shrinks where one binds and holds by more than need be, but stays above every δ_j that was too small. The
 rest is solving to the tolerance, and counting again. Of the points that were solved to the tolerance and whose counted
-constraints hold, the one with the lowest objective is handed out. δ of a party's constraints stays with it.
+constraints hold, the one with the lowest objective is handed out; where there is none, the threshold of decisions is moved a
+little, if some counts are then all within their limits. δ of a party's constraints stays with it.
 
 A round in which the method itself has come to an end has two exchanges more: counts, and what is made of them.
 """
@@ -19,315 +20,44 @@ from typing import Any, Self
 import jax
 import numpy as np
 
+from fedpact.algorithms.parts.corrected import (
+    AskCorrected,
+    AskFirst,
+    CountAt,
+    CountShifted,
+    CountSums,
+    HearCorrected,
+    HearFirst,
+    OnlyIfCorrected,
+    PartyState,
+    ServerState,
+    Settlement,
+    ShiftedMaxima,
+    ShiftedSums,
+    StepCorrected,
+    StepFirst,
+    at_server,
+    corrected,
+    mapped,
+)
+from fedpact.algorithms.parts.counting import EXACT, LOOSELY, TIGHTER, WHOLLY, Count, CountMaxima
 from fedpact.arrays import choose, cond, xp
 from fedpact.federation.blocks import Block
 from fedpact.federation.setting import Setting
 from fedpact.problem.oracle import Oracle
 from fedpact.problem.program import rate_factors
 from fedpact.problem.split import EMBEDDED
-from fedpact.protocol.algorithm import Answer, Begin, Corrections, Goal, Info, Method, Status
+from fedpact.protocol.algorithm import Answer, Corrections, Goal, Info, Method, Status
 from fedpact.protocol.embedding import combined, contribution
 from fedpact.protocol.messages import Reply
-from fedpact.protocol.phases import Phase, Phases, ServerData, Step
-from fedpact.records import Record
+from fedpact.protocol.phases import Phase, Phases, ServerData
 
-FIRST = 1.0  # the temperature that the sharpest stand-in begins at
 SHARPER = 0.5  # its factor from stage to stage
 PATIENCE = 12, 200  # rounds in a stage but the last, of methods of few rounds and of others
-ROUGH = 1e-3  # of stationarity, and a quarter of it of feasibility, before the rates are met
-EXACT = 1e-9  # counts are exact up to the rounding of sums
-INSIDE = 0.004  # a constraint that binds is met closely enough within this, in units of a rate,
-ROWS = 2.0  # or within what so many rows count
-AIM = 0.001  # so far inside is aimed at
-PUSH = 0.5  # of a violation: so much further than the count says
-BINDS = 2e-3  # a smooth constraint with less room than this binds
 ROUGHLY = 3  # corrections before the problem is solved to the tolerance,
 CLOSELY = 10  # and afterwards,
+SHIFTS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)  # of the threshold, up and down, in units of the last temperature
 LOOSER = 5  # of which so many may loosen bounds
-WHOLLY, TIGHTER, LOOSELY = range(3)  # ways of correcting
-
-# messages
-
-
-class Opening(Record):
-    """Before the first round: the method's own message, and how much softer than stated the rates begin."""
-
-    softening: jax.Array
-    message: Any
-
-
-class CountAt(Record):
-    """Count at this answer; the stand-ins that are compared with the counts are softer than stated by a factor."""
-
-    answer: Answer
-    softening: jax.Array
-
-
-class CountSums(Record):
-    """A holder's part of the pooled constraints."""
-
-    counted: jax.Array
-    smooth: jax.Array
-
-
-class CountMaxima(Record):
-    """Of the counted constraints of one party."""
-
-    violation: jax.Array
-    inside: jax.Array  # how far those that bind are met, relative to what is close enough
-    pooled_jumps: jax.Array  # what one row counts in each pooled constraint, at most
-
-
-class Settlement(Record):
-    """From the server after a count.
-
-    - `softening`: of the rates from now on.
-    - `correct`: take the corrections proposed in this `way`.
-    - `keep`: what was counted is the best so far. `restore`: go back to that.
-    - `pooled`: corrections of pooled constraints, for label holders.
-    """
-
-    softening: jax.Array
-    correct: jax.Array
-    way: jax.Array
-    keep: jax.Array
-    restore: jax.Array
-    pooled: jax.Array
-
-
-# states
-
-
-class PartyState(Record):
-    inner: Any
-    softening: jax.Array
-    correction: jax.Array  # δ: of its own constraints, over columns of the pooled ones
-    proposed: jax.Array  # (ways, constraints)
-    too_loose: jax.Array  # the largest δ at which a counted constraint was broken
-    best: Any  # inner
-    best_correction: jax.Array
-
-    @property
-    def gradient(self) -> jax.Array:
-        """A party's own, of methods that `fp.audit` reads it of."""
-        return self.inner.gradient
-
-
-class ServerState(Record):
-    """Within a round `inner` is what the method carries through its phases."""
-
-    inner: Any
-    goal: Goal
-    softening: jax.Array
-    corrections: Corrections
-    proposed: Corrections  # (ways, constraints)
-    too_loose: Corrections
-    rounds: jax.Array  # in this stage
-    strict: jax.Array  # whether the method aims at the goal, and not roughly
-    tries: (
-        jax.Array
-    )  # corrections so far, those before and after the method aims at the goal, and how many loosened bounds
-    loosened: jax.Array
-    way: jax.Array  # of correcting
-    best: Any  # inner
-    best_corrections: Corrections
-    best_objective: jax.Array
-    best_violation: jax.Array  # counted
-    correct: jax.Array  # what follows from a count, see `Settlement`
-    keep: jax.Array
-    restore: jax.Array
-    aim: jax.Array  # the method is to aim at the goal from now on
-    status: jax.Array
-
-
-# the functions with their corrections
-
-
-def corrected(own: Any, softening: jax.Array, correction: jax.Array) -> Any:
-    """A party's own data."""
-    if isinstance(own, Block):
-        return (
-            own if own.labels is None else dataclasses.replace(own, labels=_limited(own.labels, softening, correction))
-        )
-    return own.softened(softening).limited(constraints=correction)
-
-
-def _limited(labels: Oracle, softening: jax.Array, correction: jax.Array) -> Oracle:
-    return labels.softened(softening).limited(pooled=correction)
-
-
-def at_server(own: ServerData, state: ServerState) -> ServerData:
-    """The server's own data."""
-    deltas = state.corrections
-    functions = own.functions.softened(state.softening).limited(deltas.server, deltas.pooled)
-    return dataclasses.replace(without_rates(own), functions=functions)
-
-
-def without_rates(own: ServerData) -> ServerData:
-    """As if all rates were soft: the method need not sharpen them itself."""
-    return dataclasses.replace(own, coldest_rate=1.0 + 0.0 * own.coldest_rate)
-
-
-class Count(Record):
-    """Constraints of one holder, counted at a point.
-
-    - `correction`, `too_loose`: as before. `counted`, `smooth`: C, and g without its correction.
-    - `jumps`: what one row counts in each, at most.
-    - `unit`: the largest factor of a rate in each; 0 where there is none.
-    """
-
-    correction: jax.Array
-    too_loose: jax.Array
-    counted: jax.Array
-    smooth: jax.Array
-    jumps: jax.Array
-    unit: Any
-
-    @property
-    def broken(self) -> jax.Array:
-        return (self.unit > 0) & (self.counted > EXACT * self.unit)
-
-    @property
-    def enough(self) -> jax.Array:
-        """How far inside its bound a constraint is met closely."""
-        return xp.maximum(INSIDE * self.unit, ROWS * self.jumps)
-
-    @property
-    def loose(self) -> jax.Array:
-        """Whether a constraint binds, and yet is met by more than need be."""
-        binds = self.smooth + self.correction > -BINDS * self.unit
-        return (self.unit > 0) & binds & (-self.counted > self.enough)
-
-    def proposals(self) -> tuple[jax.Array, jax.Array]:
-        """δ in either way of correcting, and the largest one that was too small."""
-        aim, now = AIM * self.unit, self.correction
-        through = self.counted - self.smooth + aim
-        tighter = xp.maximum(now, through) + PUSH * xp.maximum(self.counted, 0.0)
-        too_loose = xp.where(self.broken, xp.maximum(self.too_loose, now), self.too_loose)
-        known = xp.isfinite(too_loose) & (too_loose < now)
-        looser = xp.where(known, xp.maximum(through, 0.5 * (now + xp.where(known, too_loose, 0.0))), through)
-        ways = xp.stack([through, xp.where(self.broken, tighter, now), xp.where(self.loose, looser, now)])
-        return xp.where(self.unit > 0, ways, 0.0), too_loose
-
-    def maxima(self, pooled_jumps: jax.Array) -> CountMaxima:
-        rates, unit = self.unit > 0, xp.where(self.unit > 0, self.unit, 1.0)
-        enough = xp.where(rates, self.enough, 1.0)
-        violation = xp.max(xp.where(rates, self.counted / unit, -xp.inf), initial=0.0)
-        inside = xp.max(xp.where(self.loose, -self.counted / enough, 0.0), initial=0.0)
-        return CountMaxima(violation, inside, pooled_jumps)
-
-
-# phases
-
-
-@dataclasses.dataclass(frozen=True)
-class AskCorrected:
-    wrapped: Callable[[ServerData, Any], Any]
-
-    def __call__(self, own: ServerData, carry: ServerState) -> Any:
-        return self.wrapped(at_server(own, carry), carry.inner)
-
-
-@dataclasses.dataclass(frozen=True)
-class StepCorrected:
-    wrapped: Step
-
-    def __call__(self, own: Any, state: PartyState, message: Any) -> tuple[PartyState, Reply]:
-        inner, reply = self.wrapped(corrected(own, state.softening, state.correction), state.inner, message)
-        return dataclasses.replace(state, inner=inner), reply
-
-
-@dataclasses.dataclass(frozen=True)
-class HearCorrected:
-    wrapped: Callable[[ServerData, Any, Reply], Any]
-
-    def __call__(self, own: ServerData, carry: ServerState, reply: Reply) -> ServerState:
-        return dataclasses.replace(carry, inner=self.wrapped(at_server(own, carry), carry.inner, reply))
-
-
-@dataclasses.dataclass(frozen=True)
-class OnlyIfCorrected:
-    wrapped: Callable[[ServerData, Any], jax.Array]
-
-    def __call__(self, own: ServerData, carry: ServerState) -> jax.Array:
-        return self.wrapped(at_server(own, carry), carry.inner)
-
-
-@dataclasses.dataclass(frozen=True)
-class AskFirst:
-    """Of the phases before the first round, which see the functions as they are stated."""
-
-    wrapped: Callable[[ServerData, Any], Any]
-
-    def __call__(self, own: ServerData, carry: Begin | ServerState) -> Opening:
-        state = begun(carry, own)
-        return Opening(state.softening, self.wrapped(without_rates(own), state.inner))
-
-
-@dataclasses.dataclass(frozen=True)
-class StepFirst:
-    wrapped: Step
-
-    def __call__(self, own: Any, state: PartyState | None, message: Opening) -> tuple[PartyState, Reply]:
-        none = xp.zeros(_correctable(own))
-        ways, never = xp.zeros((3, none.size)), xp.full(none.size, -xp.inf)
-        inner = None if state is None else state.inner
-        inner, reply = self.wrapped(own, inner, message.message)
-        return PartyState(inner, message.softening, none, ways, never, inner, none), reply
-
-
-@dataclasses.dataclass(frozen=True)
-class HearFirst:
-    wrapped: Callable[[ServerData, Any, Reply], Any]
-
-    def __call__(self, own: ServerData, carry: Begin | ServerState, reply: Reply) -> ServerState:
-        state = begun(carry, own)
-        inner = self.wrapped(without_rates(own), state.inner, reply)
-        return dataclasses.replace(state, inner=inner, best=inner)
-
-
-def _correctable(own: Any) -> int:
-    if isinstance(own, Block):
-        return 0 if own.labels is None else len(own.labels.program.pooled)
-    return len(own.program.constraints)
-
-
-def begun(carry: Begin | ServerState, own: ServerData) -> ServerState:
-    """The server's state before the first round."""
-    if isinstance(carry, ServerState):
-        return carry
-    goal, no, endless = carry.goal, xp.asarray(False), xp.asarray(xp.inf)
-    rough = Goal(xp.maximum(goal.stationarity, ROUGH), xp.maximum(goal.feasibility, 0.25 * ROUGH))
-    softening = xp.maximum(FIRST / own.coldest_rate, 1.0)
-    program = own.functions.program
-    m, p = len(program.constraints), len(program.pooled)
-    none, zero = Corrections(xp.zeros(m), xp.zeros(p)), xp.zeros((), int)
-    return ServerState(
-        inner=dataclasses.replace(carry, goal=rough),
-        goal=goal,
-        softening=softening,
-        corrections=none,
-        proposed=Corrections(xp.zeros((3, m)), xp.zeros((3, p))),
-        too_loose=Corrections(xp.full(m, -xp.inf), xp.full(p, -xp.inf)),
-        rounds=zero,
-        strict=no,
-        tries=zero,
-        loosened=zero,
-        way=zero,
-        best=None,
-        best_corrections=none,
-        best_objective=endless,
-        best_violation=endless,
-        correct=no,
-        keep=no,
-        restore=no,
-        aim=no,
-        status=Status.running.as_array(),
-    )
-
-
-def mapped(phases: Phases, one: Callable[[Phase], Phase]) -> Phases:
-    return tuple(tuple(map(one, entry)) if isinstance(entry, tuple) else one(entry) for entry in phases)
 
 
 class CountedRates(Method[ServerState]):
@@ -340,6 +70,7 @@ class CountedRates(Method[ServerState]):
     method: Method
     columns: bool
 
+    shiftable: bool  # whether all decisions have one threshold
     constants: tuple[float, ...]  # of pooled constraints, where no oracle has them: over columns
     pooled_units: tuple[float, ...]  # of pooled constraints, the largest factor of a rate in them
 
@@ -359,10 +90,11 @@ class CountedRates(Method[ServerState]):
 
     @property
     def round(self) -> Phases:
-        count = self.embed if self.columns else self.count
+        count, shifted = (self.embed, self.embed) if self.columns else (self.count, self.count_shifted)
         return (
             *self._corrected(self.method.round),
             Phase(self.ask_count, count, self.hear_count, only_if=self.has_ended),
+            Phase(self.ask_shifted, shifted, self.hear_shifted, only_if=is_shifting),
             Phase(self.send_settlement, self.settle, _unchanged, only_if=self.has_ended),
         )
 
@@ -400,7 +132,12 @@ class CountedRates(Method[ServerState]):
         after = dataclasses.replace(state, proposed=proposed, too_loose=too_loose)
         return after, Reply(sum=sums, max=mine.maxima(jumps.pooled))
 
-    def embed(self, own: Block, state: PartyState, message: CountAt) -> tuple[PartyState, Reply]:
+    def count_shifted(self, own: Oracle, state: PartyState, message: CountShifted) -> tuple[PartyState, Reply]:
+        constraints, pooled = _at_shifts(own, message)
+        violation = _violations(constraints, rate_factors(own.program)[1])
+        return state, Reply(sum=ShiftedSums(pooled), max=ShiftedMaxima(violation))
+
+    def embed(self, own: Block, state: PartyState, message: CountAt | CountShifted) -> tuple[PartyState, Reply]:
         """Over columns: what the bottom model gives, from which the label holder counts."""
         return state, contribution(own, own.embed(self.block(own, state, message.answer)))
 
@@ -426,7 +163,7 @@ class CountedRates(Method[ServerState]):
     def block(self, own: Any, state: PartyState, answer: Any) -> jax.Array:
         return self.method.block(own, state.inner, answer)
 
-    def correction(self, state: PartyState, answer: Answer) -> jax.Array:
+    def correction(self, state: PartyState, answer: Any) -> jax.Array:
         return state.correction
 
     # at the server
@@ -487,6 +224,7 @@ class CountedRates(Method[ServerState]):
         more = early | (solved & ~good & tries & (~met | (carry.loosened < LOOSER)))
         aim = solved & ~carry.strict & ~more
         ends = ~more & ~aim
+        lost = ends & solved & ~met & ~seen
         return dataclasses.replace(
             carry,
             proposed=proposed,
@@ -500,7 +238,26 @@ class CountedRates(Method[ServerState]):
             keep=keep,
             restore=ends & ~good & (seen | (keep & met)),
             aim=aim,
+            shifting=lost & self.shiftable,
+            shift=xp.asarray(0.0),
         )
+
+    def ask_shifted(self, own: ServerData, carry: ServerState) -> CountShifted:
+        steps = np.array(SHIFTS) * own.coldest_rate
+        return CountShifted(self.ask_count(own, carry).answer, xp.concatenate([steps, -steps]))
+
+    def hear_shifted(self, own: ServerData, carry: ServerState, reply: Reply) -> ServerState:
+        """The smallest shift with which all counts are within their limits, if there is one."""
+        asked, functions = self.ask_shifted(own, carry), own.functions
+        if self.columns:
+            functions = dataclasses.replace(functions, rows={**functions.rows, EMBEDDED: combined(reply)})
+        constraints, pooled = _at_shifts(functions, asked)
+        pooled = pooled + (xp.asarray(self.constants) if self.columns else reply.sum.pooled)
+        broken = [_violations(constraints, rate_factors(functions.program)[1])] if not self.columns else []
+        broken += [_violations(pooled, np.asarray(self.pooled_units)), *([] if self.columns else [reply.max.violation])]
+        met = xp.max(xp.stack(broken), axis=0) <= EXACT
+        nearest = xp.argmin(xp.where(met, xp.abs(asked.shifts), xp.inf))
+        return dataclasses.replace(carry, shift=xp.where(xp.any(met), asked.shifts[nearest], 0.0))
 
     def send_settlement(self, own: ServerData, carry: ServerState) -> Settlement:
         pooled = carry.proposed.pooled[carry.way]
@@ -526,10 +283,11 @@ class CountedRates(Method[ServerState]):
             keep=no,
             restore=no,
             aim=no,
+            shifting=no,
         )
         inner = choose(carry.restore, best, choose(carry.aim, self.method.aim(server, carry.goal), server))
         inner = cond(carry.correct, lambda: self.method.renewed(at_server(own, after), server), lambda: inner)
-        unmet = (status == int(Status.converged)) & (carry.best_violation > EXACT)
+        unmet = (status == int(Status.converged)) & (carry.best_violation > EXACT) & (carry.shift == 0.0)
         status = xp.where(unmet, int(Status.stalled), status)
         status = xp.where(carry.restore, int(Status.converged), status)
         goes_on = ~ended | carry.correct | carry.aim
@@ -538,7 +296,7 @@ class CountedRates(Method[ServerState]):
 
     def answer(self, own: ServerData, carry: ServerState) -> Answer:
         answer = self.method.answer(at_server(own, carry), carry.inner)
-        return dataclasses.replace(answer, corrections=carry.corrections)
+        return dataclasses.replace(answer, corrections=carry.corrections, threshold_shift=carry.shift)
 
     def aim(self, server: ServerState, goal: Goal) -> ServerState:
         inner = self.method.aim(server.inner, goal)
@@ -554,6 +312,22 @@ def _sharper(carry: ServerState) -> jax.Array:
     return xp.maximum(SHARPER * carry.softening, 1.0)
 
 
+def is_shifting(own: ServerData, carry: ServerState) -> jax.Array:
+    return carry.shifting
+
+
+def _at_shifts(own: Oracle, asked: CountShifted) -> tuple[jax.Array, jax.Array]:
+    """A holder's own and its pooled constraints, counted with each of the thresholds."""
+    counts = [own.shifted(asked.shifts[k]).counted(asked.answer.parameters) for k in range(2 * len(SHIFTS))]
+    return xp.stack([count.constraints for count in counts]), xp.stack([count.pooled for count in counts])
+
+
+def _violations(counted: jax.Array, unit: np.ndarray) -> jax.Array:
+    """For each shift the largest violation of a counted constraint, in units of a rate."""
+    rates = unit > 0
+    return xp.max(xp.where(rates, counted / np.where(rates, unit, 1.0), -xp.inf), axis=1, initial=0.0)
+
+
 def _unchanged(own: ServerData, carry: ServerState, reply: Reply) -> ServerState:
     return carry
 
@@ -566,4 +340,6 @@ def with_counted_rates(method: Method[Any], setting: Setting) -> Method[Any]:
     units = np.maximum(rate_factors(party)[2], rate_factors(server)[2])
     columns = setting.split == "columns"
     constants = server.pooled.constants if columns else ()
-    return CountedRates(method, columns, constants, tuple(units.tolist()))
+    decided = {(rate.threshold, rate.label) for rate in (*party.rates, *server.rates) if rate.is_decision}
+    shiftable = len(decided) == 1 and not any(label is not None for _, label in decided)
+    return CountedRates(method, columns, shiftable, constants, tuple(units.tolist()))

@@ -20,7 +20,8 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 
-from fedpact.algorithms.parts.counted_rates import CountedRates, ServerState
+from fedpact.algorithms.parts.corrected import ServerState
+from fedpact.algorithms.parts.counted_rates import CountedRates
 from fedpact.algorithms.parts.in_units import InUnits, InUnitsState
 from fedpact.problem.oracle import Oracle
 from fedpact.protocol.algorithm import Answer, Begin, Goal, Info, Method, Status
