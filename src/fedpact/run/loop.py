@@ -250,6 +250,8 @@ class Run:
             method=self.title,
             parties=self.bound.names,
             problem=problem,
+            rows=self.bound.rows,
+            ended=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
             **answer.more,
         )
         if self.folder is not None:
