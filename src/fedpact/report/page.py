@@ -136,9 +136,9 @@ def _decided(decided: Decided | None) -> str:
         return ""
     titles, *lines = decided.table
     head = "".join(f"<th{_left(k, decided)}>{markup.text(title)}</th>" for k, title in enumerate(titles))
-    rows = ["".join(_cell(k, cell, decided) for k, cell in enumerate(line)) for line in lines]
+    rows = [f"<tr>{''.join(_cell(k, cell, decided) for k, cell in enumerate(line))}</tr>" for line in lines]
     notes = "".join(f"<p>{markup.text(markup.sentence(note))}</p>" for note in decided.notes)
-    table = folded("Decisions by party and group", head, [f"<tr>{row}</tr>" for row in rows], FIRST_LINES, "more lines")
+    table = folded("Decisions by party and group", head, rows, FIRST_LINES, "more lines", "rates")
     above = f"<h2>What is decided</h2><p>Counted: {markup.text(decided.head)}.</p>"
     return f'<section id="decisions">{above}{table}{notes}</section>\n'
 

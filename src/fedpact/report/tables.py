@@ -84,7 +84,7 @@ def constraint_tables(certificate: Certificate, tolerance: float, smooth: Collec
             f'<th class="left">{"Margins of all parties" if many else ""}</th>'
         )
         rows = [_glance(report, tolerance, smooth) for report in reports]
-        out.append(folded("All constraints, smallest margin first", head, rows, FIRST_CONSTRAINTS))
+        out.append(folded("All constraints, smallest margin first", head, rows, FIRST_CONSTRAINTS, kind="cards"))
     each = []
     for report in many:
         said = filter(
@@ -156,11 +156,12 @@ def _bound(report: ConstraintReport) -> str:
 
 def _glance(report: ConstraintReport, tolerance: float, smooth: Collection[str]) -> str:
     at = report.worst
-    where = report.holders[at] if len(report.holders) > 1 else place_of(report)
+    label, where = ("Worst at", report.holders[at]) if len(report.holders) > 1 else ("Where", place_of(report))
     said = ", ".join(filter(None, (_bound(report), kind_of(report, smooth))))
     return (
         f'<tr><th scope="row">{markup.name(report.name)} <small>{said}</small></th>'
-        f'{_verdict(report, at, tolerance)}<td>{markup.number(report.values[at])}</td><td class="left">{markup.name(where)}</td>'
+        f'{_verdict(report, at, tolerance)}<td data-label="Value">{markup.number(report.values[at])}</td>'
+        f'<td class="left" data-label="{label}">{markup.name(where)}</td>'
         f"{_prices(report, at)}<td>{_strip(report, tolerance) if len(report.holders) > 1 else ''}</td></tr>"
     )
 
@@ -184,7 +185,8 @@ def _holders(report: ConstraintReport, tolerance: float, most: int) -> str:
 
 
 def _prices(report: ConstraintReport, at: int) -> str:
-    return f"<td>{markup.number(report.margins[at], 3)}</td><td>{markup.number(report.multipliers[at], 4)}</td>"
+    margin, price = markup.number(report.margins[at], 3), markup.number(report.multipliers[at], 4)
+    return f'<td data-label="Margin">{margin}</td><td data-label="Multiplier">{price}</td>'
 
 
 def _verdict(report: ConstraintReport, at: int, tolerance: float) -> str:
@@ -220,13 +222,18 @@ def _strip(report: ConstraintReport, tolerance: float) -> str:
     )
 
 
-def folded(label: str, head: str, rows: Sequence[str], first: int, rest: str = "with larger margins") -> str:
-    """A table with the rows after the first ones collapsed; it scrolls where the page is narrow."""
+def folded(
+    label: str, head: str, rows: Sequence[str], first: int, rest: str = "with larger margins", kind: str = ""
+) -> str:
+    """A table with the rows after the first ones collapsed.
+
+    Where the page is narrow it scrolls; with `kind` "cards" each row is a block instead, with "rates" intervals stand below.
+    """
 
     def table(label: str, rows: Sequence[str]) -> str:
         about = f'role="region" tabindex="0" aria-label="{markup.text(label)}"'
         body = f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
-        return f'<div class="scrolled" {about}><table>{body}</table></div>'
+        return f'<div class="scrolled" {about}><table class="{kind}">{body}</table></div>'
 
     if len(rows) <= first + 2:
         return table(label, rows)
