@@ -81,7 +81,7 @@ def figure(plot: Plot, rounds: np.ndarray, points: int) -> str:
             about.append(f"{line.name}: from {markup.number(there[0], 3)} to {markup.number(there[-1], 3)}.")
         if odd.size:
             which = "Not" if len(plot.lines) == 1 else f"{markup.name(line.name)}: not"
-            first = f"first in {plot.across} {_place(plot, rounds[odd[0]])}"
+            first = f"first in {plot.across} {_place(plot, float(rounds[odd[0]]))}"
             notes.append(f"{which} finite in {markup.plural(odd.size, plot.across)}, {first}.")
     entries = [(f"line-{line.colour}", line.name) for line in plot.lines] if plot.legend else []
     entries += [("band", band.name) for band in plot.bands]
@@ -190,7 +190,7 @@ def _steps(low: float, high: float, most: int, least: float = 0.0) -> list[float
         return [low]
     power = 10.0 ** math.floor(math.log10(smallest))
     step = next(m * power for m in (1, 2, 5, 10) if m * power >= smallest)
-    return [k * step for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    return [k * step for k in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
 def _drawing(plot: Plot, rounds: np.ndarray, points: int, limits: list[Limit], axis: Axis) -> str:

@@ -75,7 +75,7 @@ def place_of(report: ConstraintReport) -> str:
         return "over all rows"
     if report.scope == "server":
         return "at the server"
-    return "at each party" if len(report.holders) > 1 else f"at {report.holders[0]}"
+    return "at each party" if len(report.holders) > 1 else f"at {', '.join(report.holders)}"
 
 
 def heading(report: ConstraintReport) -> str:

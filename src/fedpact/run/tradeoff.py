@@ -280,7 +280,7 @@ def tradeoff(
             interval = _interval(one, side, rows, result, report, confidence)
         entries.append(TradeoffEntry(bound, result, report, interval, told))
     entries.sort(key=lambda entry: entry.bound)
-    return Tradeoff(swept.name, side, swept.name in smooth_rates(stated), confidence, tuple(entries))
+    return Tradeoff(swept.name, side, constraint in smooth_rates(problem), confidence, tuple(entries))
 
 
 def _swept(problem: Problem, name: str, side: Side | None) -> tuple[int, Constraint, Side]:
