@@ -75,6 +75,14 @@ def test_a_series_of_problems_compiles_once(series: str, compilations: list[str]
     assert compilations == []
 
 
+def test_a_sweep_compiles_what_its_first_solve_does(compilations: list[str]) -> None:
+    fp.tradeoff(problem(), parties(), constraint="missed", bounds=[0.3])
+    compilations.clear()
+    swept = fp.tradeoff(problem(), parties(), constraint="missed", bounds=[0.1, 0.2, 0.3])
+    assert [entry.status for entry in swept.entries] == 3 * ["converged"]
+    assert compilations == []
+
+
 def test_a_new_problem_compiles_what_parties_do_and_no_more(compilations: list[str]) -> None:
     """The start, the first state, the step, what is kept, the measurement; and the model's first parameters."""
     drivers._compiled_quickly.clear_cache()

@@ -66,6 +66,7 @@ from .run.promise import Promise, Shown
 from .run.result import Result
 from .run.selection import Explanation, explain
 from .run.solve import solve
+from .run.tradeoff import Tradeoff, TradeoffEntry, tradeoff
 from .run.verify import Verification, verify
 from .sets import l1_ball
 
@@ -116,6 +117,8 @@ __all__ = [
     "Schedule",
     "Shown",
     "Table",
+    "Tradeoff",
+    "TradeoffEntry",
     "Verification",
     "__version__",
     "audit",
@@ -159,6 +162,7 @@ __all__ = [
     "split_rows",
     "squared_loss",
     "squared_norm",
+    "tradeoff",
     "true_negative_rate",
     "true_positive_rate",
     "value",

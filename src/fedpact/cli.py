@@ -102,7 +102,7 @@ def run(
         typer.echo(f"fedpact: {error}", err=True)
         raise typer.Exit(1) from None
     if place == 0:
-        typer.echo(str(result) if result.evaluation is None else f"{result}\n{result.evaluation}")
+        typer.echo(str(result))
     candidate = result.result if isinstance(result, fp.Promise) else result
     if report is not None:
         typer.echo(f"The report page is {candidate.report(report).resolve()}")

@@ -154,35 +154,9 @@ class Evaluation:
 
     # in print
 
-    def _titled(self) -> tuple[str, list[str]]:
-        """What stands above and below the table."""
-        q = self.question
-        decided = f"the class {q.positive!r} is the largest score" if q.by_class else f"score > {q.threshold:g}"
-        head = f"decisions ({decided}) against {q.label!r}, {q.positive!r} being positive"
-        head += f", by {q.group!r}" if q.group is not None else ""
-        head += f", rows weighted by {q.weights!r}" if q.weights is not None else ""
-        error = max((rates.auc_error for *_, rates in self.lines() if rates.auc == rates.auc), default=0.0)
-        notes = [
-            f"{100 * self.confidence:g} % intervals: rates by Clopper and Pearson, AUC by Newcombe; AUC from histograms of "
-            f"{q.bins} bins, within {error:.1g} of that of the scores",
-        ]
-        if self.withheld:
-            names = ", ".join(party if group is None else f"{group} at {party}" for party, group in self.withheld)
-            notes.append(f"withheld for having too few rows, and in no number here: {names}")
-        return head, notes
-
-    def _cells(self) -> list[list[str]]:
-        """The table as text, its titles first."""
-        grouped = bool(self.groups)
-        table = [["party", *(["group"] if grouped else []), *TITLES]]
-        for party, group, rates in self.lines():
-            names = [party or ALL, *([ALL if group is None else str(group)] if grouped else [])]
-            table.append([*names, f"{rates.rows:,}", *(_with_interval(rates, measure) for measure in MEASURES)])
-        return table
-
     def __str__(self) -> str:
-        head, notes = self._titled()
-        table = self._cells()
+        head, notes = titled(self)
+        table = cells(self)
         left = 2 if self.groups else 1
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = [
@@ -200,12 +174,40 @@ class Evaluation:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        head, notes = self._titled()
-        titles, *rows = self._cells()
+        head, notes = titled(self)
+        titles, *rows = cells(self)
         top = "".join(f"<th>{text(cell)}</th>" for cell in titles)
         body = "".join(f"<tr>{''.join(f'<td>{text(cell)}</td>' for cell in row)}</tr>" for row in rows)
         below = "<br>".join(map(text, notes))
         return f"<table><caption>{text(head)}</caption><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table><p>{below}</p>"
+
+
+def titled(evaluation: Evaluation) -> tuple[str, list[str]]:
+    """What stands above and below the table."""
+    q = evaluation.question
+    decided = f"the class {q.positive!r} is the largest score" if q.by_class else f"score > {q.threshold:g}"
+    head = f"decisions ({decided}) against {q.label!r}, {q.positive!r} being positive"
+    head += f", by {q.group!r}" if q.group is not None else ""
+    head += f", rows weighted by {q.weights!r}" if q.weights is not None else ""
+    error = max((rates.auc_error for *_, rates in evaluation.lines() if rates.auc == rates.auc), default=0.0)
+    notes = [
+        f"{100 * evaluation.confidence:g} % intervals: rates by Clopper and Pearson, AUC by Newcombe; AUC from histograms of "
+        f"{q.bins} bins, within {error:.1g} of that of the scores",
+    ]
+    if evaluation.withheld:
+        names = ", ".join(party if group is None else f"{group} at {party}" for party, group in evaluation.withheld)
+        notes.append(f"withheld for having too few rows, and in no number here: {names}")
+    return head, notes
+
+
+def cells(evaluation: Evaluation) -> list[list[str]]:
+    """The table as text, its titles first."""
+    grouped = bool(evaluation.groups)
+    table = [["party", *(["group"] if grouped else []), *TITLES]]
+    for party, group, rates in evaluation.lines():
+        names = [party or ALL, *([ALL if group is None else str(group)] if grouped else [])]
+        table.append([*names, f"{rates.rows:,}", *(_with_interval(rates, measure) for measure in MEASURES)])
+    return table
 
 
 def _with_interval(rates: Rates, measure: Any) -> str:

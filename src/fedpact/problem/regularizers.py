@@ -30,6 +30,16 @@ class Part:
     on: tuple[str, ...] | None
     groups: tuple[tuple[int, ...], ...] | None = None
 
+    def __str__(self) -> str:
+        """As a formula, where w are all parameters: 0.1 ‖w‖², 0.1 ‖params[b]‖₁, -1 <= w <= 1."""
+        of = "w" if self.on is None else f"params[{', '.join(self.on)}]"
+        if self.kind == "box":
+            lower, upper = self.numbers
+            below = f"{lower:g} <= " if math.isfinite(lower) else ""
+            return f"{below}{of}" + (f" <= {upper:g}" if math.isfinite(upper) else "")
+        norm = {"l1": f"‖{of}‖₁", "l2": f"‖{of}‖²", "group": f"Σ_g ‖{of}_g‖"}[self.kind]
+        return f"{self.numbers[0]:g} {norm}"
+
 
 @dataclasses.dataclass(frozen=True)
 class Regularizer:

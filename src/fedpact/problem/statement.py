@@ -73,11 +73,13 @@ class Problem:
         return tuple(asked)
 
     def __str__(self) -> str:
-        lines = [f"minimise {self.objective}{' + h' if self.regularizer.parts else ''}"]
+        added = "".join(f" + {part}" for part in self.regularizer.parts if part.kind != "box")
+        lines = [f"minimise {self.objective}{added}"]
         lines += [
             f"    s.t. {c.name}: {c} ({c.scope})" if c.given_name else f"    s.t. {c} ({c.scope})"
             for c in self.constraints
         ]
+        lines += [f"    s.t. {part}" for part in self.regularizer.parts if part.kind == "box"]
         if self.personal is not None:
             lines.append("    at the average of the parties' models, each pulled towards it and in its party's own set")
         return "\n".join(lines)

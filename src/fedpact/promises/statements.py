@@ -116,6 +116,31 @@ class Statements:
             for part in statement.parts
         )
 
+    def interval(self, statement: Statement, tallies: Sequence[Tally], error: float) -> tuple[float, float]:
+        """E from below and from above, each wrong with a probability of at most `error` / 2.
+
+        From below E is at least each of its parts, so the error is split over these; and at least their mean, which is known
+        where their coefficients cancel, as in a gap.
+        """
+        near = statement.sign * max(
+            part.constant
+            + sum(
+                c * self._end(place, tallies[place], error / (2 * len(statement.parts) * len(part.places)), upper=c < 0)
+                for place, c in zip(part.places, part.coefficients, strict=True)
+            )
+            for part in statement.parts
+        )
+        weights: dict[int, float] = {}
+        for place, c in (
+            (p, c) for part in statement.parts for p, c in zip(part.places, part.coefficients, strict=True)
+        ):
+            weights[place] = weights.get(place, 0.0) + c
+        if len(statement.parts) > 1 and not any(weights.values()):
+            mean = sum(part.constant for part in statement.parts) / len(statement.parts)
+            near = statement.sign * max(statement.sign * near, mean)
+        far = self.bound(statement, tallies, error / 2)
+        return min(near, far), max(near, far)
+
     def observed(self, statement: Statement, tallies: Sequence[Tally]) -> float:
         """The value of E on the held-out rows; NaN where a mean is over none of them."""
         if any(not tallies[place].rows for place in statement.places):

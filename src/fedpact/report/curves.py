@@ -25,6 +25,7 @@ OBJECTIVE = "with its regulariser, in its own units; it may rise while violation
 VIOLATION = "the largest violation of a constraint, and the gradient of the Lagrangian. Logarithmic, 0 at the bottom."
 SUBPROBLEMS = "the residual of the current subproblem, and its tolerance. Logarithmic, 0 at the bottom."
 PENALTY = "the penalty parameter β of violated constraints. Logarithmic."
+STAND_IN = "smooth stand-in with its correction, no rate"
 PRICE = "multiplier, objective per unit of the bound"
 AT_SERVER = "multipliers of constraints on the server's rows or over all rows, objective per unit of the bound"
 
@@ -38,7 +39,9 @@ def over_the_rounds(history: History, certificate: Certificate, parties: tuple[s
     shape = certificate.party_multipliers.shape
     general = _general(history, len(parties), tolerance)
     values = [
-        _per_party(r.name, f"value, {markup.bound(r.bound)}", value(r, c), parties, limits(r))
+        _per_party(
+            r.name, f"{STAND_IN if r.is_counted else 'value'}, {markup.bound(r.bound)}", value(r, c), parties, limits(r)
+        )
         for c in _column(history, "constraints", *shape)
         for r in at_parties[:MOST_DRAWN]
     ]

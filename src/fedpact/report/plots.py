@@ -1,4 +1,4 @@
-"""Plots over the rounds as inline SVG. Colours and dashes are CSS classes, for light and dark themes."""
+"""Plots over the rounds or another quantity as inline SVG. Colours and dashes are CSS classes, for light and dark themes."""
 
 import dataclasses
 import math
@@ -56,6 +56,7 @@ class Plot:
     scale: Literal["auto", "log", "linear"] = "auto"  # linear: from zero
     legend: bool = True
     across: str = "round"  # the quantity on the horizontal axis
+    whole: bool = True  # whether it is a whole number
 
     @property
     def curves(self) -> list[np.ndarray]:
@@ -80,8 +81,8 @@ def figure(plot: Plot, rounds: np.ndarray, points: int) -> str:
             about.append(f"{line.name}: from {markup.number(there[0], 3)} to {markup.number(there[-1], 3)}.")
         if odd.size:
             which = "Not" if len(plot.lines) == 1 else f"{markup.name(line.name)}: not"
-            first = f"first in round {int(rounds[odd[0]]):,}"
-            notes.append(f"{which} finite in {markup.plural(odd.size, 'round')}, {first}.")
+            first = f"first in {plot.across} {_place(plot, float(rounds[odd[0]]))}"
+            notes.append(f"{which} finite in {markup.plural(odd.size, plot.across)}, {first}.")
     entries = [(f"line-{line.colour}", line.name) for line in plot.lines] if plot.legend else []
     entries += [("band", band.name) for band in plot.bands]
     for limit in plot.limits:
@@ -177,12 +178,19 @@ def _axis(plot: Plot, shown: np.ndarray, levels: list[float]) -> Axis:
     return Axis("linear", np.asarray, low, high, {y: markup.number(y, digits) for y in steps})
 
 
+def _place(plot: Plot, at: float) -> str:
+    """A place on the horizontal axis."""
+    return f"{at:,.0f}" if plot.whole else markup.number(at, 4)
+
+
 def _steps(low: float, high: float, most: int, least: float = 0.0) -> list[float]:
     """Round numbers from low to high, about `most` at most, at least `least` apart."""
     smallest = max((high - low) / most, least)
+    if not smallest:
+        return [low]
     power = 10.0 ** math.floor(math.log10(smallest))
     step = next(m * power for m in (1, 2, 5, 10) if m * power >= smallest)
-    return [k * step for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    return [k * step for k in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
 def _drawing(plot: Plot, rounds: np.ndarray, points: int, limits: list[Limit], axis: Axis) -> str:
@@ -208,8 +216,8 @@ def _drawing(plot: Plot, rounds: np.ndarray, points: int, limits: list[Limit], a
         f'<path class="rule" d="M{left} {bottom}H{right}"/>',
         text((left + right) / 2, HEIGHT - 4, "middle", plot.across),
     ]
-    for r in _steps(rounds[0], rounds[-1], 6, least=1.0):
-        out.append(text(across(r), bottom + 16, "middle", f"{r:,.0f}"))
+    for r in _steps(rounds[0], rounds[-1], 6, least=1.0 if plot.whole else 0.0):
+        out.append(text(across(r), bottom + 16, "middle", _place(plot, r)))
     for level, label in axis.ticks.items():
         out.append(f'<path class="rule" d="M{left} {down(level):.1f}H{right}"/>')
         out.append(text(left - 5, down(level) + 4, "end", label))

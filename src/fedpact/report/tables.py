@@ -1,13 +1,14 @@
 """The certificate as gauges, and the constraints as tables, in HTML."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from fedpact.certificate import Certificate, ConstraintReport
 from fedpact.problem.units import Units
 from fedpact.report import markup
+from fedpact.report.promised import COUNTED, at_limit, kind_of, looser, place_of
 
 MOST_ROWS = 4000  # of all tables together
 FIRST_ROWS = 10  # of a table; further rows are collapsed
@@ -41,9 +42,9 @@ def certificate_gauges(certificate: Certificate, tolerance: float) -> str:
         words = f"{'Within' if x <= tolerance else 'Above'} tolerance" if math.isfinite(x) else "Not finite"
         items.append(
             f'<li class="{kind}"><span class="label"><b>{label}</b> <small>{meaning}</small></span>'
-            f'<span class="track" role="img" aria-label="{label} {markup.number(x, 3)}, {words.lower()}">'
+            f'<span class="track" role="img" aria-label="{label} {markup.number(x, 2)}, {words.lower()}">'
             f'<i class="bar" style="width:{place(x)}"></i><i class="mark" style="left:{place(tolerance)}"></i></span>'
-            f'<span class="reading"><b>{markup.number(x, 3)}</b> '
+            f'<span class="reading"><b>{markup.number(x, 2)}</b> '
             f'<span class="verdict">{SIGNS[kind]} {words}</span></span></li>'
         )
     ticks = "".join(
@@ -69,28 +70,27 @@ def _in_words(units: Units | None) -> str:
     )
 
 
-def constraint_tables(reports: Sequence[ConstraintReport], tolerance: float) -> str:
-    """A table of all constraints, then one of each at its holders."""
+def constraint_tables(certificate: Certificate, tolerance: float, smooth: Collection[str], converged: bool) -> str:
+    """A table of all constraints, what looser bounds would buy, then a table of each constraint at its holders."""
+    reports = certificate.constraints
     if not reports:
         return "<p>The problem has no constraints.</p>"
-    out = [
-        "<p><b>Margin</b> is the distance to the bound, negative where it is violated; verdicts are to the "
-        f"tolerance, {markup.number(tolerance)}. <b>Multiplier</b> is the price of a constraint: by how much the "
-        "objective would fall per unit of a looser bound, 0 where the bound is not active, of either sign for an equality.</p>"
-    ]
+    out = []
     many = [r for r in reports if len(r.holders) > 1]
     alone = len(many) == len(reports) == 1
     if not alone:
         head = (
-            '<th>Constraint</th><th></th><th class="left">Worst at</th><th>Value</th><th>Margin</th><th>Multiplier</th>'
+            '<th>Constraint</th><th></th><th>Value</th><th class="left">Worst at</th><th>Margin</th><th>Multiplier</th>'
             f'<th class="left">{"Margins of all parties" if many else ""}</th>'
         )
-        rows = [_glance(report, tolerance) for report in reports]
-        out.append(_folded("All constraints, smallest margin first", head, rows, FIRST_CONSTRAINTS))
+        rows = [_glance(report, tolerance, smooth) for report in reports]
+        out.append(folded("All constraints, smallest margin first", head, rows, FIRST_CONSTRAINTS, kind="cards"))
     each = []
     for report in many:
-        parties = f"at each of {markup.plural(len(report.holders), 'party')}"
-        heading = f"{markup.name(report.name)} <span>{', '.join(filter(None, (_bound(report), parties)))}</span>"
+        said = filter(
+            None, (_bound(report), kind_of(report, smooth), f"at each of {markup.plural(len(report.holders), 'party')}")
+        )
+        heading = f"{markup.name(report.name)} <span>{', '.join(said)}</span>"
         table = _holders(report, tolerance, max(FIRST_ROWS, MOST_ROWS // len(many)))
         if len(many) <= OPEN_TABLES:
             strip = f'<p class="wide">Margins of all parties: {_strip(report, tolerance)}</p>' if alone else ""
@@ -99,7 +99,54 @@ def constraint_tables(reports: Sequence[ConstraintReport], tolerance: float) -> 
             each.append(f"<details><summary>{heading}</summary>{table}</details>")
     if len(each) > FIRST_ROWS:
         each = ["<details><summary>Party by party</summary>", *each, "</details>"]
-    return "".join(out + each)
+    bought = _looser(certificate, smooth) if converged else ""
+    return "".join([*out, bought, *each, _legend(reports, smooth, tolerance)])
+
+
+def _looser(certificate: Certificate, smooth: Collection[str]) -> str:
+    """What looser bounds would buy."""
+    items = [
+        f"<li><b>{markup.name(report.name)}</b>: {markup.text(each)}.</li>"
+        for report in certificate.constraints
+        for each in looser(report, certificate.objective, bool(kind_of(report, smooth)))
+    ]
+    shown, rest = items[:FIRST_CONSTRAINTS], items[FIRST_CONSTRAINTS:]
+    if not shown:
+        return ""
+    further = f"<details><summary>{len(rest)} more</summary><ul>{''.join(rest)}</ul></details>" if rest else ""
+    return f'<div class="bought"><ul>{"".join(shown)}</ul>{further}</div>'
+
+
+def _legend(reports: Sequence[ConstraintReport], smooth: Collection[str], tolerance: float) -> str:
+    """What the words of the tables mean."""
+    out = (
+        "<p><b>Margin</b> is the distance to the bound, negative where it is violated; verdicts are to the "
+        f"tolerance, {markup.number(tolerance)}. <b>Multiplier</b> is the price of a constraint: by how much the "
+        "objective would fall per unit of a looser bound, 0 where the bound is not active, of either sign for an equality.</p>"
+    )
+    if any(report.is_counted for report in reports):
+        out += (
+            "<p><b>Counted</b> values are shares of rows as they are decided, and are compared with the bound exactly. "
+            "They move from row to row, so where one is at the limit it may be a few rows inside.</p>"
+        )
+    if any(report.name in smooth for report in reports):
+        out += "<p>A <b>smooth stand-in of a rate</b> is no share of rows: the share that is decided may be another one.</p>"
+    return out
+
+
+def stand_in_table(certificate: Certificate) -> str:
+    """The smooth stand-ins beside what was counted, collapsed."""
+    rows = [
+        f'<tr><th scope="row">{markup.name(report.name)} <small>{_bound(report)}</small></th>'
+        f'<td class="left">{markup.name(holder)}</td><td>{markup.number(value)}</td><td>{markup.number(smooth)}</td></tr>'
+        for report in certificate.constraints
+        for holder, value, smooth in zip(report.holders, report.values, report.stand_ins or (), strict=False)
+    ]
+    if not rows:
+        return ""
+    head = '<th>Constraint</th><th class="left">At</th><th>Counted</th><th>Smooth stand-in</th>'
+    table = folded("Counted values and smooth stand-ins", head, rows[:MOST_ROWS], MOST_ROWS)
+    return f"<details><summary>The stand-ins, which are no rates</summary>{table}</details>"
 
 
 def _bound(report: ConstraintReport) -> str:
@@ -107,12 +154,15 @@ def _bound(report: ConstraintReport) -> str:
     return "" if report.name.endswith(report.bound) else markup.bound(report.bound)
 
 
-def _glance(report: ConstraintReport, tolerance: float) -> str:
+def _glance(report: ConstraintReport, tolerance: float, smooth: Collection[str]) -> str:
     at = report.worst
+    label, where = ("Worst at", report.holders[at]) if len(report.holders) > 1 else ("Where", place_of(report))
+    said = ", ".join(filter(None, (_bound(report), kind_of(report, smooth))))
     return (
-        f'<tr><th scope="row">{markup.name(report.name)} <small>{_bound(report)}</small></th>'
-        f'{_verdict(report, at, tolerance)}<td class="left">{markup.name(report.holders[at])}</td>'
-        f"{_numbers(report, at)}<td>{_strip(report, tolerance) if len(report.holders) > 1 else ''}</td></tr>"
+        f'<tr><th scope="row">{markup.name(report.name)} <small>{said}</small></th>'
+        f'{_verdict(report, at, tolerance)}<td data-label="Value">{markup.number(report.values[at])}</td>'
+        f'<td class="left" data-label="{label}">{markup.name(where)}</td>'
+        f"{_prices(report, at)}<td>{_strip(report, tolerance) if len(report.holders) > 1 else ''}</td></tr>"
     )
 
 
@@ -121,12 +171,12 @@ def _holders(report: ConstraintReport, tolerance: float, most: int) -> str:
     order = np.nan_to_num(report.margins, nan=-np.inf).argsort(kind="stable")
     rows = [
         f'<tr><th scope="row">{markup.name(report.holders[k])}</th>'
-        f"{_verdict(report, k, tolerance)}{_numbers(report, k)}</tr>"
+        f"{_verdict(report, k, tolerance)}<td>{markup.number(report.values[k])}</td>{_prices(report, k)}</tr>"
         for k in order[:most]
     ]
-    value = f"Value, {markup.bound(report.bound)}"
+    value = f"{COUNTED.capitalize() if report.is_counted else 'Value'}, {markup.bound(report.bound)}"
     head = f"<th>Party</th><th></th><th>{value}</th><th>Margin</th><th>Multiplier</th>"
-    out = _folded(f"{report.name}, smallest margin first", head, rows, FIRST_ROWS)
+    out = folded(f"{report.name}, smallest margin first", head, rows, FIRST_ROWS)
     if order[most:].size:
         least, greatest = (markup.number(report.margins[k], 3) for k in (order[most], order[-1]))
         left = f"{markup.plural(order.size - most, 'party')} more, with margins from {least} to {greatest}"
@@ -134,9 +184,9 @@ def _holders(report: ConstraintReport, tolerance: float, most: int) -> str:
     return out
 
 
-def _numbers(report: ConstraintReport, at: int) -> str:
-    value, room, price = report.values[at], report.margins[at], report.multipliers[at]
-    return f"<td>{markup.number(value)}</td><td>{markup.number(room, 3)}</td><td>{markup.number(price, 4)}</td>"
+def _prices(report: ConstraintReport, at: int) -> str:
+    margin, price = markup.number(report.margins[at], 3), markup.number(report.multipliers[at], 4)
+    return f'<td data-label="Margin">{margin}</td><td data-label="Multiplier">{price}</td>'
 
 
 def _verdict(report: ConstraintReport, at: int, tolerance: float) -> str:
@@ -147,7 +197,7 @@ def _verdict(report: ConstraintReport, at: int, tolerance: float) -> str:
         kind, words = "bad", "not a number"
     elif report.is_broken(at, tolerance):
         kind, words = "bad", "violated"
-    elif room <= tolerance * report.unit and report.lower != report.upper:
+    elif at_limit(report, at, tolerance):
         kind, words = "edge", "at the limit"
     return f'<td class="left {kind}"><span class="verdict">{SIGNS[kind]} {words}</span></td>'
 
@@ -172,15 +222,20 @@ def _strip(report: ConstraintReport, tolerance: float) -> str:
     )
 
 
-def _folded(label: str, head: str, rows: Sequence[str], first: int) -> str:
-    """A table with the rows after the first ones collapsed; it scrolls where the page is narrow."""
+def folded(
+    label: str, head: str, rows: Sequence[str], first: int, rest: str = "with larger margins", kind: str = ""
+) -> str:
+    """A table with the rows after the first ones collapsed.
+
+    Where the page is narrow it scrolls; with `kind` "cards" each row is a block instead, with "rates" intervals stand below.
+    """
 
     def table(label: str, rows: Sequence[str]) -> str:
         about = f'role="region" tabindex="0" aria-label="{markup.text(label)}"'
         body = f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
-        return f'<div class="scrolled" {about}><table>{body}</table></div>'
+        return f'<div class="scrolled" {about}><table class="{kind}">{body}</table></div>'
 
     if len(rows) <= first + 2:
         return table(label, rows)
-    rest = f"<summary>{len(rows) - first:,} with larger margins</summary>{table(f'{label}, continued', rows[first:])}"
-    return f"{table(label, rows[:first])}<details>{rest}</details>"
+    more = f"<summary>{len(rows) - first:,} {rest}</summary>{table(f'{label}, continued', rows[first:])}"
+    return f"{table(label, rows[:first])}<details>{more}</details>"

@@ -252,6 +252,8 @@ class Run:
             parties=self.bound.names,
             problem=problem,
             threshold=_threshold(problem, certificate),
+            rows=self.bound.rows,
+            ended=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
             **answer.more,
         )
         if self.folder is not None:

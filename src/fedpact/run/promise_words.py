@@ -13,7 +13,8 @@ MANY = 6  # parties of one constraint that are listed; of more, those that were 
 
 def in_lines(promise: "Promise") -> str:
     lines = [headline(promise), *(f"  {line_of(shown, promise)}" for shown in listed(promise))]
-    return "\n".join([*lines, *(f"  {line}" for line in closing(promise))])
+    evaluated = [] if promise.evaluation is None else str(promise.evaluation).splitlines()
+    return "\n".join([*lines, *(f"  {line}" for line in (*closing(promise), *evaluated))])
 
 
 def in_html(promise: "Promise") -> str:

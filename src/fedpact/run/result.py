@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from fedpact.certificate import Certificate, ConstraintReport
-from fedpact.evaluation.table import Evaluation
+from fedpact.evaluation.table import Evaluation, cells, titled
 from fedpact.precision import in_double
 from fedpact.problem.decision_rule import DecisionRule, scores_of
+from fedpact.problem.fingerprint import digest
 from fedpact.problem.split import SplitModel
 from fedpact.problem.statement import Problem
+from fedpact.report import promised
 from fedpact.report.words import in_bytes
 from fedpact.run.history import History
 
@@ -33,7 +35,10 @@ class Result:
     - `seconds`: of the rounds. `compile_seconds`: before the first one and within rounds.
     - `tolerance`, `method`, `parties`, `problem`: what was asked for.
     - `threshold`: of decisions, in units of the score; None (default) where it is the problem's own.
-    - `evaluation`: what the pact's `evaluate` asks for; None (default) where it asks for nothing, and without a pact.
+    - `evaluation`: what the pact's `evaluate` asks for; None (default) where it asks for nothing, and without a pact. Print and
+      page have it: `dataclasses.replace(result, evaluation=fp.evaluate(result, ...))` adds one to any result.
+    - `rows`: of each party, in the order of `parties`; over columns all have the same rows (default: not known).
+    - `ended`: when the run did, as text in UTC (default: not known).
 
     Where every party has a model of its own, `params` are keyed by party and lie in the parties' sets; `average` is their mean,
     `unprojected` what the method left before it was projected, `moved` how far the projection moved it, both by party.
@@ -59,6 +64,8 @@ class Result:
     moved: dict[str, float] | None = None
     threshold: float | None = None
     evaluation: Evaluation | None = None
+    rows: tuple[int, ...] = ()
+    ended: str = ""
 
     @property
     def converged(self) -> bool:
@@ -68,6 +75,11 @@ class Result:
     def objective(self) -> float:
         """Objective with regulariser at the handed-out parameters."""
         return self.certificate.objective
+
+    @property
+    def digest(self) -> str:
+        """A digest of the problem, 16 hexadecimal characters, but for the parties' own sets; that of a saved run's `run.json`."""
+        return digest(self.problem.public)
 
     @property
     def infeasibility(self) -> dict[str, float]:
@@ -124,17 +136,30 @@ class Result:
         return DecisionRule.of(self.problem, self.threshold)(scores)
 
     def report(self, path: str | os.PathLike[str]) -> pathlib.Path:
-        """Write one self-contained HTML page: certificate, and objective, violation and multipliers over the rounds."""
+        """Write one self-contained HTML page.
+
+        It leads with the constraints and the evaluation, where there is one; then come optimality, the problem, the parties'
+        rows, and objective, violation and multipliers over the rounds.
+        """
         if not isinstance(path, str | os.PathLike) or not os.fspath(path):
             raise TypeError(f"report takes the path of the page to write, such as 'run.html', not {path!r}")
         if pathlib.Path(path).is_dir():
             raise ValueError(f"report({str(path)!r}): that is a folder; name the page to write in it, such as run.html")
-        from fedpact.report.page import write_page  # a page is written by few runs
+        from fedpact.report.page import Decided, write_page  # a page is written by few runs
 
+        decided = None
+        if self.evaluation is not None:
+            head, notes = titled(self.evaluation)
+            decided = Decided(head, cells(self.evaluation), notes, names=2 if self.evaluation.groups else 1)
         return write_page(
-            pathlib.Path(path), str(self.problem), self.status, self.message, self.summary(), self.certificate, self.history,
-            self.parties,
+            pathlib.Path(path), str(self.problem), self.status, self.message, self._figures(), self.certificate, self.history,
+            self.parties, rows=self.rows, smooth=promised.smooth_rates(self.problem), decided=decided, more=self._personal(),
         )  # fmt: skip
+
+    def _figures(self) -> dict[str, str]:
+        """The summary, and what tells one run from another."""
+        ended = {"ended": self.ended} if self.ended else {}
+        return {**self.summary(), **ended, "problem's digest": self.digest}
 
     def summary(self) -> dict[str, str]:
         """The run in a few words, for print and page."""
@@ -152,28 +177,30 @@ class Result:
 
     def __str__(self) -> str:
         c, s = self.certificate, self.summary()
-        lines = [
-            f"{self.status}: {self.message}",
-            f"  objective {s['objective']}   stationarity {c.stationarity:.1e}   feasibility {c.feasibility:.1e}   "
+        lines = promised.in_lines(c, promised.smooth_rates(self.problem), self.tolerance, self.converged)
+        if self.evaluation is not None:
+            lines += str(self.evaluation).splitlines()
+        lines += [
+            f"objective {s['objective']}   stationarity {c.stationarity:.1e}   feasibility {c.feasibility:.1e}   "
             f"complementarity {c.complementarity:.1e}   (tolerance {s['tolerance']}{_units_in_words(c)})",
+            *([] if c.stand_ins is None else [promised.solved_with(c.stand_ins, c.objective)]),
+            *self._personal(),
+            f"{s['method']}: {s['rounds']} rounds, {s['sent up']} up, {s['sent down']} down, {s['time']}",
         ]
-        for r in c.constraints:
-            at = r.worst
-            place = f"at {r.holders[at]}" if len(r.holders) == 1 else f"worst of {len(r.holders)} at {r.holders[at]}"
-            value = f"{r.values[at]:.6g} {r.bound}"
-            if r.is_broken(at, self.tolerance):
-                value = f"{r.values[at]:.6g}, which breaks {r.bound} by {r.violations[at]:.3g}"
-            lines.append(f"  {r.name}: {value}   {place}   multiplier {r.multipliers[at]:.3g}")
-        if c.personal is not None:
-            at = max(c.personal.distances, key=c.personal.distances.__getitem__)
-            before = ""
-            if self.moved is not None:
-                far = max(self.moved, key=self.moved.__getitem__)
-                before = f"; before they were projected: {self.moved[far]:.2g} at {far}"
-            whose = "one model for all" if self.moved is None else f"{len(self.parties)} models of the parties' own"
-            lines.append(f"  {whose}, farthest outside its set: {c.personal.distances[at]:.2g} at {at}{before}")
-        lines.append(f"  {s['method']}: {s['rounds']} rounds, {s['sent up']} up, {s['sent down']} down, {s['time']}")
-        return "\n".join(lines)
+        return "\n".join([f"{self.status}: {self.message}", *(f"  {line}" for line in lines)])
+
+    def _personal(self) -> list[str]:
+        """Where sets are personal: how far outside them models are."""
+        personal = self.certificate.personal
+        if personal is None:
+            return []
+        at = max(personal.distances, key=personal.distances.__getitem__)
+        before = ""
+        if self.moved is not None:
+            far = max(self.moved, key=self.moved.__getitem__)
+            before = f"; before they were projected: {self.moved[far]:.2g} at {far}"
+        whose = "one model for all" if self.moved is None else f"{len(self.parties)} models of the parties' own"
+        return [f"{whose}, farthest outside its set: {personal.distances[at]:.2g} at {at}{before}"]
 
     __repr__ = __str__
 

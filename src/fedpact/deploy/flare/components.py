@@ -193,8 +193,7 @@ class Server:
             try:
                 files = read_settings(pathlib.Path(collab.workspace.get_root_dir()), pact, SERVER)
                 result = self._serve(files.pact, FlareChannel(pact, self._wait), files.folder, resume=self._resume)
-                told = str(result) if result.evaluation is None else f"{result}\n{result.evaluation}"
-                outcome[pact] = {"finished": True, "message": told}
+                outcome[pact] = {"finished": True, "message": str(result)}
                 shutil.copytree(files.folder, results / "fedpact" / pact, dirs_exist_ok=True)
             except Exception as error:  # the job goes on with its next pact, unless it was stopped
                 outcome[pact] = {"finished": False, "message": f"{type(error).__name__}: {error}"}
