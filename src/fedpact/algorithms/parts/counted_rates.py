@@ -33,7 +33,7 @@ from fedpact.records import Record
 
 FIRST = 1.0  # the temperature that the sharpest stand-in begins at
 SHARPER = 0.5  # its factor from stage to stage
-PATIENCE = 12, 200  # rounds in a stage but the last, of methods of few rounds and of others
+PATIENCE = 12, 60  # rounds in a stage but the last, of methods of few rounds and of others
 ROUGH = 1e-3  # of stationarity, and a quarter of it of feasibility, before the rates are met
 EXACT = 1e-9  # counts are exact up to the rounding of sums
 INSIDE = 0.004  # a constraint that binds is met closely enough within this, in units of a rate,
@@ -522,8 +522,11 @@ class CountedRates(Method[ServerState]):
             restore=no,
             aim=no,
         )
-        inner = choose(carry.restore, best, choose(carry.aim, self.method.aim(server, carry.goal), server))
-        inner = cond(carry.correct, lambda: self.method.renewed(at_server(own, after), server), lambda: inner)
+        aimed = choose(carry.aim, self.method.aim(server, carry.goal), server)
+        inner = choose(carry.restore, best, aimed)
+        # a method of many rounds would spend them on multipliers from before its rough end
+        renews = carry.correct if self.few_rounds else carry.correct | carry.aim
+        inner = cond(renews, lambda: self.method.renewed(at_server(own, after), aimed), lambda: inner)
         unmet = (status == int(Status.converged)) & (carry.best_violation > EXACT)
         status = xp.where(unmet, int(Status.stalled), status)
         status = xp.where(carry.restore, int(Status.converged), status)
