@@ -53,7 +53,7 @@ from fedpact.protocol.messages import Reply
 from fedpact.protocol.phases import Phase, Phases, ServerData
 
 SHARPER = 0.5  # its factor from stage to stage
-PATIENCE = 12, 200  # rounds in a stage but the last, of methods of few rounds and of others
+PATIENCE = 12, 60  # rounds in a stage but the last, of methods of few rounds and of others
 ROUGHLY = 3  # corrections before the problem is solved to the tolerance,
 CLOSELY = 10  # and afterwards,
 SHIFTS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)  # of the threshold, up and down, in units of the last temperature
@@ -285,8 +285,11 @@ class CountedRates(Method[ServerState]):
             aim=no,
             shifting=no,
         )
-        inner = choose(carry.restore, best, choose(carry.aim, self.method.aim(server, carry.goal), server))
-        inner = cond(carry.correct, lambda: self.method.renewed(at_server(own, after), server), lambda: inner)
+        aimed = choose(carry.aim, self.method.aim(server, carry.goal), server)
+        inner = choose(carry.restore, best, aimed)
+        # a method of many rounds would spend them on multipliers from before its rough end
+        renews = carry.correct if self.few_rounds else carry.correct | carry.aim
+        inner = cond(renews, lambda: self.method.renewed(at_server(own, after), aimed), lambda: inner)
         unmet = (status == int(Status.converged)) & (carry.best_violation > EXACT) & (carry.shift == 0.0)
         status = xp.where(unmet, int(Status.stalled), status)
         status = xp.where(carry.restore, int(Status.converged), status)
