@@ -285,11 +285,8 @@ class CountedRates(Method[ServerState]):
             aim=no,
             shifting=no,
         )
-        aimed = choose(carry.aim, self.method.aim(server, carry.goal), server)
-        inner = choose(carry.restore, best, aimed)
-        # a method of many rounds would spend them on multipliers from before its rough end
-        renews = carry.correct if self.few_rounds else carry.correct | carry.aim
-        inner = cond(renews, lambda: self.method.renewed(at_server(own, after), aimed), lambda: inner)
+        inner = choose(carry.restore, best, choose(carry.aim, self.method.aim(server, carry.goal), server))
+        inner = cond(carry.correct, lambda: self.method.renewed(at_server(own, after), server), lambda: inner)
         unmet = (status == int(Status.converged)) & (carry.best_violation > EXACT) & (carry.shift == 0.0)
         status = xp.where(unmet, int(Status.stalled), status)
         status = xp.where(carry.restore, int(Status.converged), status)
