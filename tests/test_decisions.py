@@ -243,6 +243,14 @@ def test_a_limit_that_does_not_bind_costs_nothing() -> None:
     assert loose.objective == pytest.approx(free.objective, abs=1e-6)
 
 
+@pytest.mark.parametrize(("bound", "wanted"), [(FOUND >= 1.0, 1.0), (FALSE <= 0.0, 0.0)], ids=["all found", "no alarm"])
+def test_limits_that_no_smooth_rate_reaches_are_met(bound: fp.Constraint, wanted: float) -> None:
+    """A sigmoid is below 1 and above 0 everywhere, but a stand-in need only be so near that every row is decided so."""
+    result = fp.solve(fp.minimize(fp.mean(LOSS), [bound.named("limit")], fp.l2(RIDGE)), PARTIES)
+    assert_kept(result)
+    assert set(result.constraint("limit").values) == {wanted}
+
+
 def test_rates_alone_are_an_objective() -> None:
     """Its parts cancel at the start, where every row has the score 0, but for rounding."""
     result = fp.solve(fp.minimize(FALSE - FOUND, regularizer=fp.l2(RIDGE)), PARTIES)

@@ -108,6 +108,31 @@ class Oracle(Record):
         objective, constraints, pooled = (most(side) for side in self.program.sides)
         return Values(objective[0], constraints, pooled)
 
+    def strictest(self) -> Values:
+        """What smooth stand-ins of each function need not go below: there every row is decided as that function likes it best.
+
+        -∞ where other things than decisions are among its terms.
+        """
+        rows = [place for place, (atom, _) in enumerate(self.program.atoms) if atom.over_rows]
+        rates = [atom.rate is not None and atom.rate.is_decision for atom, _ in self.program.atoms]
+
+        def least(side: Linear, constants: jax.Array, holders: int = 1) -> jax.Array:
+            lines = np.asarray(side.coefficients, float).reshape(len(side), len(self.program.atoms))
+            others = np.any(lines[:, [not rate for rate in rates]] != 0, axis=1)
+            liked = xp.sum(xp.minimum(lines[:, rows] @ self._known_weights, 0.0), axis=1)
+            shares = xp.abs(lines[:, rows] @ self._known_weights)
+            lightest = xp.min(xp.where(shares > 0, shares, xp.inf), axis=1, initial=xp.inf)
+            half = xp.where(xp.isfinite(lightest), 0.5 * lightest / holders, 0.0)
+            return xp.where(others, -xp.inf, constants + liked + half)
+
+        now = self.constants
+        objective = least(self.program.objective, now.objective[None])
+        return Values(
+            objective[0],
+            least(self.program.constraints, now.constraints),
+            least(self.program.pooled, now.pooled, self.parties),
+        )
+
     @property
     def _known_weights(self) -> Any:
         """The rows' weights, on the host where they are no arguments of a program that is being traced."""

@@ -57,6 +57,7 @@ class CountSums(Record):
 
     counted: jax.Array
     smooth: jax.Array
+    strictest: jax.Array
 
 
 class Settlement(Record):
@@ -114,6 +115,7 @@ class ServerState(Record):
     best_corrections: Corrections
     best_objective: jax.Array
     best_violation: jax.Array  # counted
+    all_met: jax.Array  # whether all counted constraints held at the last count
     correct: jax.Array  # what follows from a count, see `Settlement`
     keep: jax.Array
     restore: jax.Array
@@ -252,6 +254,7 @@ def begun(carry: Begin | ServerState, own: ServerData) -> ServerState:
         best_corrections=none,
         best_objective=endless,
         best_violation=endless,
+        all_met=no,
         correct=no,
         keep=no,
         restore=no,

@@ -125,10 +125,11 @@ class CountedRates(Method[ServerState]):
             counted.constraints,
             smooth.constraints,
             jumps.constraints,
+            own.strictest().constraints,
             xp.asarray(unit),
         )
         proposed, too_loose = mine.proposals()
-        sums = CountSums(counted.pooled, smooth.pooled)
+        sums = CountSums(counted.pooled, smooth.pooled, own.strictest().pooled)
         after = dataclasses.replace(state, proposed=proposed, too_loose=too_loose)
         return after, Reply(sum=sums, max=mine.maxima(jumps.pooled))
 
@@ -192,7 +193,7 @@ class CountedRates(Method[ServerState]):
         if self.columns:
             functions = dataclasses.replace(functions, rows={**functions.rows, EMBEDDED: combined(reply)})
         mine_counted, mine_smooth = functions.counted(w), functions.softened(asked.softening)(w)
-        jumps = functions.jumps()
+        jumps, strictest = functions.jumps(), functions.strictest()
         if self.columns:
             constants = xp.asarray(self.constants)
             counted, smooth, pooled_jumps = (
@@ -200,14 +201,16 @@ class CountedRates(Method[ServerState]):
                 mine_smooth.pooled + constants,
                 jumps.pooled,
             )
+            least = strictest.pooled + constants
             told: list[CountMaxima] = []
         else:
             counted, smooth = reply.sum.counted + mine_counted.pooled, reply.sum.smooth + mine_smooth.pooled
+            least = reply.sum.strictest + strictest.pooled
             pooled_jumps, told = xp.maximum(reply.max.pooled_jumps, jumps.pooled), [reply.max]
         unit, pooled_unit = xp.asarray(rate_factors(functions.program)[1]), xp.asarray(self.pooled_units)
-        constraints = mine_counted.constraints, mine_smooth.constraints, jumps.constraints, unit
+        constraints = mine_counted.constraints, mine_smooth.constraints, jumps.constraints, strictest.constraints, unit
         of_server = Count(deltas.server, carry.too_loose.server, *constraints)
-        of_all = Count(deltas.pooled, carry.too_loose.pooled, counted, smooth, pooled_jumps, pooled_unit)
+        of_all = Count(deltas.pooled, carry.too_loose.pooled, counted, smooth, pooled_jumps, least, pooled_unit)
         told += [of_server.maxima(pooled_jumps), of_all.maxima(pooled_jumps)]
         violation, inside = (xp.max(xp.stack([getattr(x, name) for x in told])) for name in ("violation", "inside"))
         proposals = zip(of_server.proposals(), of_all.proposals(), strict=True)
@@ -231,6 +234,7 @@ class CountedRates(Method[ServerState]):
             too_loose=too_loose,
             best_objective=xp.where(keep, info.objective, carry.best_objective),
             best_violation=xp.where(keep, violation, carry.best_violation),
+            all_met=met,
             tries=xp.where(aim, 0, carry.tries + xp.where(early, 0, 1)),
             loosened=xp.where(aim, 0, carry.loosened + xp.where(more & met & ~early, 1, 0)),
             way=xp.where(early, WHOLLY, xp.where(met, LOOSELY, TIGHTER)),
@@ -288,7 +292,7 @@ class CountedRates(Method[ServerState]):
         inner = choose(carry.restore, best, choose(carry.aim, self.method.aim(server, carry.goal), server))
         inner = cond(carry.correct, lambda: self.method.renewed(at_server(own, after), server), lambda: inner)
         unmet = (status == int(Status.converged)) & (carry.best_violation > EXACT) & (carry.shift == 0.0)
-        status = xp.where(unmet, int(Status.stalled), status)
+        status = xp.where(unmet | (carry.all_met & (status == int(Status.infeasible))), int(Status.stalled), status)
         status = xp.where(carry.restore, int(Status.converged), status)
         goes_on = ~ended | carry.correct | carry.aim
         status = xp.where(goes_on, int(Status.running), status)

@@ -32,6 +32,7 @@ class Count(Record):
 
     - `correction`, `too_loose`: as before. `counted`, `smooth`: C, and g without its correction.
     - `jumps`: what one row counts in each, at most.
+    - `strictest`: what g need not go below, see `Oracle.strictest`.
     - `unit`: the largest factor of a rate in each; 0 where there is none.
     """
 
@@ -40,6 +41,7 @@ class Count(Record):
     counted: jax.Array
     smooth: jax.Array
     jumps: jax.Array
+    strictest: jax.Array
     unit: Any
 
     @property
@@ -66,6 +68,7 @@ class Count(Record):
         known = xp.isfinite(too_loose) & (too_loose < now)
         looser = xp.where(known, xp.maximum(through, 0.5 * (now + xp.where(known, too_loose, 0.0))), through)
         ways = xp.stack([through, xp.where(self.broken, tighter, now), xp.where(self.loose, looser, now)])
+        ways = xp.minimum(ways, -self.strictest)  # no stand-in reaches below that, nor need it
         return xp.where(self.unit > 0, ways, 0.0), too_loose
 
     def maxima(self, pooled_jumps: jax.Array) -> CountMaxima:
