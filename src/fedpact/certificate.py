@@ -234,7 +234,7 @@ def certificate_of(names: tuple[str, ...], compiled: Compiled, measured: Measure
     smooth: dict[Scope, Any] = {}
     stand_ins = None
     if measured.counted is not None:
-        stand_ins, counts, smooth = _counted(measured, answer)
+        stand_ins, counts, smooth = _counted(compiled, measured, answer)
         for scope in values:
             values[scope] = np.where(rates[scope], counts[scope], values[scope])
             broken = np.where(rates[scope], np.maximum(counts[scope], 0.0), 0.0) / of_scope[scope]
@@ -255,7 +255,9 @@ def certificate_of(names: tuple[str, ...], compiled: Compiled, measured: Measure
     )  # fmt: skip
 
 
-def _counted(measured: Measured, answer: Answer) -> tuple[SmoothStandIns, dict[Scope, Any], dict[Scope, Any]]:
+def _counted(
+    compiled: Compiled, measured: Measured, answer: Answer
+) -> tuple[SmoothStandIns, dict[Scope, Any], dict[Scope, Any]]:
     """The corrections, and by scope the counted constraints and their stand-ins without corrections."""
     counted, corrections = measured.counted, answer.corrections
     assert counted is not None
@@ -271,7 +273,8 @@ def _counted(measured: Measured, answer: Answer) -> tuple[SmoothStandIns, dict[S
         "server": (measured.server_constraints - server)[None],
         "pooled": (measured.pooled_constraints - pooled)[None],
     }
-    shift = float(answer.threshold_shift)
+    rates = (*compiled.party.rates, *compiled.server.rates)
+    shift = float(answer.threshold_shift) * next(rate.temperature for rate in rates if rate.is_decision)
     return SmoothStandIns(party, server, pooled, float(counted.objective), shift), counts, smooth
 
 

@@ -13,7 +13,7 @@ from jax.core import Tracer
 
 from fedpact.problem.columns import numeric
 from fedpact.problem.models import Linear, Mlp, Model
-from fedpact.problem.rates import TEMPERATURE, Rate
+from fedpact.problem.rates import OF_THRESHOLD, TEMPERATURE, Rate
 from fedpact.problem.symmetric import OuterProducts
 
 
@@ -200,7 +200,7 @@ def positive_rate(model: Model, temperature: float = 1.0) -> Loss:
 
 
 def decisions(
-    model: Model, threshold: float = 0.0, *, label: int | None = None, temperature: float = TEMPERATURE
+    model: Model, threshold: float = 0.0, *, label: int | None = None, temperature: float | None = None
 ) -> Loss:
     """The decision on each row: 1 where score > threshold, else 0; its mean is a counted rate, not a smooth stand-in.
 
@@ -210,14 +210,15 @@ def decisions(
       model has one score a row).
     - `temperature`: since a count has no slope, a run minimises with sigmoid((score - threshold) / temperature) in its place
       (softmax(scores / temperature) with `label`) and corrects the bounds by what is counted (> 0, in units of the score,
-      default 0.1). Give a larger one where scores are in large units, such as dollars.
+      default 0.1, or 0.02 times the threshold where that is more, as for scores in dollars).
 
     Returns a `Loss` that reads no label, to be averaged by `fp.mean`, bounded, and compared between groups. Raises ValueError
     where an argument is not of this form.
 
         found = fp.mean(fp.decisions(fp.linear()), where=fp.col("y") == 1) >= 0.95
     """
-    _check_temperature("decisions", temperature, "0.1 is the default")
+    if temperature is not None:
+        _check_temperature("decisions", temperature, "0.1 is the default")
     if isinstance(threshold, bool) or not isinstance(threshold, numbers.Real) or not math.isfinite(threshold):
         raise ValueError(f"decisions(threshold={threshold!r}): a finite number, in units of the score")
     if label is not None:
@@ -226,7 +227,8 @@ def decisions(
         if threshold:
             raise ValueError(f"decisions(threshold={threshold!r}, label={label!r}): the largest score has no threshold")
         label = int(label)
-    return Loss("decisions", model, None, Rate(float(temperature), float(threshold), label, True, True))
+    last = max(TEMPERATURE, OF_THRESHOLD * abs(threshold)) if temperature is None else float(temperature)
+    return Loss("decisions", model, None, Rate(last, float(threshold), label, True, True))
 
 
 def loss(formula: Callable[[jax.Array, jax.Array], jax.Array], model: Model, label: str = "y") -> Loss:

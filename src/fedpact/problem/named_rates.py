@@ -19,11 +19,10 @@ from fedpact.problem.functions import mean
 from fedpact.problem.losses import Loss, decisions
 from fedpact.problem.models import Model
 from fedpact.problem.nonsmooth import Tag
-from fedpact.problem.rates import TEMPERATURE
 
 
 def selection_rate(
-    model: Model, threshold: float = 0.0, *, weights: str | None = None, temperature: float = TEMPERATURE
+    model: Model, threshold: float = 0.0, *, weights: str | None = None, temperature: float | None = None
 ) -> Expression:
     """The share of rows that are decided positive, that is with score > threshold.
 
@@ -46,7 +45,7 @@ def true_positive_rate(
     threshold: float = 0.0,
     *,
     weights: str | None = None,
-    temperature: float = TEMPERATURE,
+    temperature: float | None = None,
 ) -> Expression:
     """The share of positive rows that are decided positive (recall, sensitivity).
 
@@ -71,7 +70,7 @@ def false_negative_rate(
     threshold: float = 0.0,
     *,
     weights: str | None = None,
-    temperature: float = TEMPERATURE,
+    temperature: float | None = None,
 ) -> Expression:
     """The share of positive rows that are decided negative: 1 less `fp.true_positive_rate`, with the same arguments."""
     return 1.0 - true_positive_rate(model, label, positive, threshold, weights=weights, temperature=temperature)
@@ -84,7 +83,7 @@ def false_positive_rate(
     threshold: float = 0.0,
     *,
     weights: str | None = None,
-    temperature: float = TEMPERATURE,
+    temperature: float | None = None,
 ) -> Expression:
     """The share of rows whose label is not positive that are decided positive; arguments as of `fp.true_positive_rate`."""
     return mean(decisions(model, threshold, temperature=temperature), ~_positives(label, positive), weights)
@@ -97,7 +96,7 @@ def true_negative_rate(
     threshold: float = 0.0,
     *,
     weights: str | None = None,
-    temperature: float = TEMPERATURE,
+    temperature: float | None = None,
 ) -> Expression:
     """The share of rows whose label is not positive that are decided negative (specificity): 1 less
     `fp.false_positive_rate`, with the same arguments."""
@@ -111,7 +110,7 @@ def error_rate(
     threshold: float = 0.0,
     *,
     weights: str | None = None,
-    temperature: float = TEMPERATURE,
+    temperature: float | None = None,
 ) -> Expression:
     """The share of rows that are decided wrongly: positive where the label is not, or the other way round.
 

@@ -66,11 +66,10 @@ class Oracle(Record):
         )
 
     def shifted(self, by: Any) -> "Oracle":
-        """The same functions with the thresholds of counted decisions moved."""
-        moved = np.array([float(rate.is_decision) for rate in self.program.rates])
-        return dataclasses.replace(
-            self, rates=dataclasses.replace(self.rates, thresholds=self.rates.thresholds + by * moved)
-        )
+        """The same functions with the thresholds of counted decisions moved, in units of their temperatures."""
+        decided = np.array([float(rate.is_decision) for rate in self.program.rates])
+        moved = self.rates.thresholds + by * decided * self.rates.temperatures
+        return dataclasses.replace(self, rates=dataclasses.replace(self.rates, thresholds=moved))
 
     def limited(self, constraints: Any = 0.0, pooled: Any = 0.0) -> "Oracle":
         """The same functions with these numbers added to constraints and pooled contributions."""

@@ -14,7 +14,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-TEMPERATURE = 0.1  # that stand-ins end at, in units of the score
+TEMPERATURE = 0.1  # that stand-ins end at, in units of the score,
+OF_THRESHOLD = 0.02  # or this part of the threshold, where that is more
 
 
 @dataclasses.dataclass(frozen=True)

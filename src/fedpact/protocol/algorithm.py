@@ -90,7 +90,7 @@ class Answer(Record):
     - `descent`: the direction (d,) in which the objective falls without end, zero where it does not (default None: not known).
     - `units`: that the certificate is measured in (default None: the problem's own).
     - `corrections`: of the server's own and the pooled constraints (default None: no counted rates are among them).
-    - `threshold_shift`: by which the threshold of counted decisions was moved, in units of the score (default: not at all).
+    - `threshold_shift`: by which the threshold of counted decisions was moved, in units of their temperature (default: 0).
     """
 
     parameters: jax.Array

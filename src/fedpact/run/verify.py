@@ -150,7 +150,10 @@ def verify(
     units = None if "start" not in arrays else _units(bound, network, arrays["start"])
     moved: list[Any] = [arrays[f"{scope}_corrections"] for scope in ("server", "pooled") if counts]
     corrections = Corrections(*moved) if moved else None
-    shift = arrays["threshold_shift"] if counts else np.float64(0.0)
+    shift = np.float64(0.0)
+    if counts:
+        decided = [rate for program in bound.setting.programs for rate in program.rates if rate.is_decision]
+        shift = arrays["threshold_shift"] / decided[0].temperature
     answer = Answer(*stated, units=units, corrections=corrections, threshold_shift=shift)
     measured = drivers.measure(bound, network, answer, kept)
     certificate = bound.certify(measured, answer)

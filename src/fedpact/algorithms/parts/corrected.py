@@ -17,7 +17,7 @@ from fedpact.protocol.messages import Reply
 from fedpact.protocol.phases import Phase, Phases, ServerData, Step
 from fedpact.records import Record
 
-FIRST = 1.0  # the temperature that the sharpest stand-in begins at
+SOFTEST = 10.0  # the temperatures of stand-ins begin at so many times the stated ones
 ROUGH = 1e-3  # of stationarity, and a quarter of it of feasibility, before the rates are met
 
 # messages
@@ -38,7 +38,7 @@ class CountAt(Record):
 
 
 class CountShifted(Record):
-    """Count at this answer, with the threshold of decisions moved by each of these."""
+    """Count at this answer, with the threshold of decisions moved by each of these, in units of the temperature."""
 
     answer: Answer
     shifts: jax.Array
@@ -234,7 +234,7 @@ def begun(carry: Begin | ServerState, own: ServerData) -> ServerState:
         return carry
     goal, no, endless = carry.goal, xp.asarray(False), xp.asarray(xp.inf)
     rough = Goal(xp.maximum(goal.stationarity, ROUGH), xp.maximum(goal.feasibility, 0.25 * ROUGH))
-    softening = xp.maximum(FIRST / own.coldest_rate, 1.0)
+    softening = xp.asarray(SOFTEST)
     program = own.functions.program
     m, p = len(program.constraints), len(program.pooled)
     none, zero = Corrections(xp.zeros(m), xp.zeros(p)), xp.zeros((), int)

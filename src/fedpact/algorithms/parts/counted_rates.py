@@ -53,10 +53,10 @@ from fedpact.protocol.messages import Reply
 from fedpact.protocol.phases import Phase, Phases, ServerData
 
 SHARPER = 0.5  # its factor from stage to stage
-PATIENCE = 12, 60  # rounds in a stage but the last, of methods of few rounds and of others
+PATIENCE = 12, 200  # rounds in a stage but the last, of methods of few rounds and of others
 ROUGHLY = 3  # corrections before the problem is solved to the tolerance,
 CLOSELY = 10  # and afterwards,
-SHIFTS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)  # of the threshold, up and down, in units of the last temperature
+SHIFTS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)  # of the threshold, up and down, in temperatures
 LOOSER = 5  # of which so many may loosen bounds
 
 
@@ -70,7 +70,7 @@ class CountedRates(Method[ServerState]):
     method: Method
     columns: bool
 
-    shiftable: bool  # whether all decisions have one threshold
+    shiftable: bool  # whether all decisions have one threshold and one temperature
     constants: tuple[float, ...]  # of pooled constraints, where no oracle has them: over columns
     pooled_units: tuple[float, ...]  # of pooled constraints, the largest factor of a rate in them
 
@@ -247,7 +247,7 @@ class CountedRates(Method[ServerState]):
         )
 
     def ask_shifted(self, own: ServerData, carry: ServerState) -> CountShifted:
-        steps = np.array(SHIFTS) * own.coldest_rate
+        steps = np.array(SHIFTS)
         return CountShifted(self.ask_count(own, carry).answer, xp.concatenate([steps, -steps]))
 
     def hear_shifted(self, own: ServerData, carry: ServerState, reply: Reply) -> ServerState:
@@ -261,7 +261,7 @@ class CountedRates(Method[ServerState]):
         broken += [_violations(pooled, np.asarray(self.pooled_units)), *([] if self.columns else [reply.max.violation])]
         met = xp.max(xp.stack(broken), axis=0) <= EXACT
         nearest = xp.argmin(xp.where(met, xp.abs(asked.shifts), xp.inf))
-        return dataclasses.replace(carry, shift=xp.where(xp.any(met), asked.shifts[nearest], 0.0))
+        return dataclasses.replace(carry, shift=xp.where(xp.any(met), xp.take(asked.shifts, nearest), 0.0))
 
     def send_settlement(self, own: ServerData, carry: ServerState) -> Settlement:
         pooled = carry.proposed.pooled[carry.way]
@@ -344,6 +344,7 @@ def with_counted_rates(method: Method[Any], setting: Setting) -> Method[Any]:
     units = np.maximum(rate_factors(party)[2], rate_factors(server)[2])
     columns = setting.split == "columns"
     constants = server.pooled.constants if columns else ()
-    decided = {(rate.threshold, rate.label) for rate in (*party.rates, *server.rates) if rate.is_decision}
-    shiftable = len(decided) == 1 and not any(label is not None for _, label in decided)
+    decided = [rate for rate in (*party.rates, *server.rates) if rate.is_decision]
+    alike = len({(rate.threshold, rate.temperature) for rate in decided}) == 1
+    shiftable = alike and all(rate.label is None for rate in decided)
     return CountedRates(method, columns, shiftable, constants, tuple(units.tolist()))
