@@ -40,8 +40,8 @@ from fedpact.algorithms.parts.corrected import (
     corrected,
     mapped,
 )
-from fedpact.algorithms.parts.counting import EXACT, LOOSELY, TIGHTER, WHOLLY, Count, CountMaxima
-from fedpact.arrays import choose, cond, xp
+from fedpact.algorithms.parts.counting import EXACT, LOOSELY, TIGHTER, WHOLLY, Count
+from fedpact.arrays import choose, cond, each, xp
 from fedpact.federation.blocks import Block
 from fedpact.federation.setting import Setting
 from fedpact.problem.oracle import Oracle
@@ -65,14 +65,16 @@ class CountedRates(Method[ServerState]):
 
     - `method`: the method that solves the smooth problems.
     - `columns`: whether parties hold columns, so that the label holder counts by itself.
+    - `shiftable`: whether all decisions have one threshold and one temperature.
+    - `constants`: of pooled constraints, where no oracle has them: over columns.
+    - `pooled_units`: of pooled constraints, the largest factor of a rate in them.
     """
 
     method: Method
     columns: bool
-
-    shiftable: bool  # whether all decisions have one threshold and one temperature
-    constants: tuple[float, ...]  # of pooled constraints, where no oracle has them: over columns
-    pooled_units: tuple[float, ...]  # of pooled constraints, the largest factor of a rate in them
+    shiftable: bool
+    constants: tuple[float, ...]
+    pooled_units: tuple[float, ...]
 
     @property
     def few_rounds(self) -> bool:
@@ -196,13 +198,9 @@ class CountedRates(Method[ServerState]):
         jumps, strictest = functions.jumps(), functions.strictest()
         if self.columns:
             constants = xp.asarray(self.constants)
-            counted, smooth, pooled_jumps = (
-                mine_counted.pooled + constants,
-                mine_smooth.pooled + constants,
-                jumps.pooled,
-            )
-            least = strictest.pooled + constants
-            told: list[CountMaxima] = []
+            of_labels = mine_counted.pooled, mine_smooth.pooled, strictest.pooled
+            counted, smooth, least = (part + constants for part in of_labels)
+            pooled_jumps, told = jumps.pooled, []
         else:
             counted, smooth = reply.sum.counted + mine_counted.pooled, reply.sum.smooth + mine_smooth.pooled
             least = reply.sum.strictest + strictest.pooled
@@ -257,8 +255,9 @@ class CountedRates(Method[ServerState]):
             functions = dataclasses.replace(functions, rows={**functions.rows, EMBEDDED: combined(reply)})
         constraints, pooled = _at_shifts(functions, asked)
         pooled = pooled + (xp.asarray(self.constants) if self.columns else reply.sum.pooled)
-        broken = [_violations(constraints, rate_factors(functions.program)[1])] if not self.columns else []
-        broken += [_violations(pooled, np.asarray(self.pooled_units)), *([] if self.columns else [reply.max.violation])]
+        broken = [_violations(pooled, np.asarray(self.pooled_units))]
+        if not self.columns:
+            broken += [_violations(constraints, rate_factors(functions.program)[1]), reply.max.violation]
         met = xp.max(xp.stack(broken), axis=0) <= EXACT
         nearest = xp.argmin(xp.where(met, xp.abs(asked.shifts), xp.inf))
         return dataclasses.replace(carry, shift=xp.where(xp.any(met), xp.take(asked.shifts, nearest), 0.0))
@@ -322,8 +321,13 @@ def is_shifting(own: ServerData, carry: ServerState) -> jax.Array:
 
 def _at_shifts(own: Oracle, asked: CountShifted) -> tuple[jax.Array, jax.Array]:
     """A holder's own and its pooled constraints, counted with each of the thresholds."""
-    counts = [own.shifted(asked.shifts[k]).counted(asked.answer.parameters) for k in range(2 * len(SHIFTS))]
-    return xp.stack([count.constraints for count in counts]), xp.stack([count.pooled for count in counts])
+
+    def both(shift: jax.Array) -> jax.Array:
+        counted = own.shifted(shift).counted(asked.answer.parameters)
+        return xp.concatenate([counted.constraints, counted.pooled])
+
+    every, constraints = each(both, asked.shifts), len(own.program.constraints)
+    return every[:, :constraints], every[:, constraints:]
 
 
 def _violations(counted: jax.Array, unit: np.ndarray) -> jax.Array:
