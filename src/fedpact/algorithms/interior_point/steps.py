@@ -5,7 +5,7 @@ import dataclasses
 import jax
 
 from fedpact.algorithms.interior_point.barrier import TINY
-from fedpact.algorithms.parts.descent import newton_target, within
+from fedpact.algorithms.parts.descent import newton_target, positive_solve, within
 from fedpact.arrays import cond, linalg, xp
 from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.records import Record
@@ -53,12 +53,18 @@ def standstill(w: jax.Array) -> Step:
 
 def newton_step(w: jax.Array, model: Model, radius: jax.Array, h: FlatRegularizer) -> Step:
     """To the model's minimum, if that is within the ball."""
-    target, _ = newton_target(w, model.gradient + model.residual, _convexified(model), h)
-    whole, length = whole_step(w, target), linalg.norm(target - w)
+    gradient, hessian = model.gradient + model.residual, _convexified(model)
+    if h.kinks == "none":
+        # not the difference of two points: multipliers move by 1/δ times it, which would amplify their rounding
+        direction = positive_solve(hessian, -gradient)
+        whole = dataclasses.replace(whole_step(w, w + direction), direction=direction)
+    else:
+        whole = whole_step(w, newton_target(w, gradient, hessian, h)[0])
+    length = linalg.norm(whole.direction)
     if h.kinks != "none":
         part = xp.minimum(radius / xp.maximum(length, TINY), 1.0)
         return dataclasses.replace(whole, length=part, radius=xp.where(part < 1.0, radius, whole.radius))
-    saddle = ~model.convex & (linalg.norm(model.gradient + model.residual) <= TINY)
+    saddle = ~model.convex & (linalg.norm(gradient) <= TINY)
     return cond(~(length <= radius) | saddle, lambda: _step_within(radius, w, model, h), lambda: whole)
 
 
