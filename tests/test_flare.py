@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -206,7 +207,7 @@ def test_evaluations_have_the_counts_of_one_process(methods: JobResult, federati
     local = stated.run(stated.tables()).evaluation
     assert local is not None
     pacts.assert_same_counts(Evaluation.read(methods.folder / "fedpact" / slug / "evaluation.json"), local)
-    assert str(local) in methods.pacts[slug]["message"]
+    assert textwrap.indent(str(local), "  ") in methods.pacts[slug]["message"]
 
 
 @pytest.mark.usefixtures("compiled_quickly")

@@ -87,7 +87,7 @@ def test_many_parties_are_told_by_the_least_room() -> None:
 
 
 def test_objectives_with_decisions() -> None:
-    stand_ins = SmoothStandIns(NONE, NONE, NONE, 0.25)
+    stand_ins = SmoothStandIns(NONE, NONE, NONE, 0.25, threshold_shift=0.0)
     assert promised.solved_with(stand_ins, 0.25).endswith("until the counts met theirs")
     assert promised.solved_with(stand_ins, 0.24).endswith("and is 0.25 with decisions counted")
 

@@ -27,8 +27,9 @@ class Site:
         return f"{self.party} {os.getpid()} {self.count} ".encode() + message
 
 
-def serve(pact: Any, channel: Any, folder: Any, *, resume: bool = False, progress: Any = None) -> None:
+def serve(pact: Any, channel: Any, folder: Any, *, resume: bool = False, progress: Any = None) -> str:
     runpy.run_path(str(pact))["play"](channel, folder, resume)
+    return "what the loop returns"
 
 
 for name, parts in {"party": {"Site": Site}, "server": {"serve": serve}}.items():

@@ -37,12 +37,9 @@ class CentralProxAL(Algorithm):
     from_several_starts: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
-        words = "prox_growth must be >= 1; γ is multiplied by it"
-        check("CentralProxAL", "prox_growth", self.prox_growth, lambda x: x >= 1, words)
-        check(
-            "CentralProxAL", "beta", self.beta, lambda x: x > 0, "beta must be > 0; it is the penalty β of Algorithm 3"
-        )
-        check_outer(self, self.beta, self.growth, None, self.tolerances, self.stop)
+        for option in ("beta", "growth", "prox_growth"):  # there is no inner solver that None could be left to
+            check("CentralProxAL", option, getattr(self, option), lambda _: True, "a number")
+        check_outer(self, self.beta, self.growth, self.prox_growth, self.tolerances, self.stop)
 
     @classmethod
     def as_printed(cls, beta: float = 300.0, s: float = 0.001) -> "CentralProxAL":

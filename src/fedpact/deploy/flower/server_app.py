@@ -47,8 +47,7 @@ def _main(grid: Any, context: Any) -> None:
         except Exception as error:
             _write_outcome(state, f"{type(error).__name__}: {error}", finished=False)
             raise
-        told = "finished" if result.evaluation is None else f"finished\n{result.evaluation}"
-        _write_outcome(state, told, finished=True)
+        _write_outcome(state, f"finished\n{result}", finished=True)
 
 
 @contextlib.contextmanager
