@@ -16,7 +16,7 @@ from sklearn.metrics import accuracy_score, precision_score, recall_score, roc_a
 import fedpact as fp
 from fedpact.evaluation.counts import Question, count_rows
 from fedpact.evaluation.rates import MEASURES, Rates
-from fedpact.problem.decision_rule import scores_of
+from fedpact.problem.scores import scores_of
 
 MODEL = fp.linear(bias=True)
 PARAMS = {"w": np.array([1.0, -1.0, 0.5]), "b": -0.4}

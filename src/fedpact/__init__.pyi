@@ -30,6 +30,8 @@ from .evaluation.table import Evaluation
 from .federation.columns import ColumnParties, split_columns
 from .federation.rows import Parties, split_rows
 from .federation.table import Table
+from .prediction.folder import load
+from .prediction.predictor import Predictor
 from .privacy.residuals import EncryptedResiduals
 from .problem.columns import col
 from .problem.expressions import Constraint, Expression
@@ -109,6 +111,7 @@ __all__ = [
     "Parties",
     "Personal",
     "PersonalProjected",
+    "Predictor",
     "Problem",
     "Promise",
     "ProxAL",
@@ -142,6 +145,7 @@ __all__ = [
     "l2",
     "largest",
     "linear",
+    "load",
     "logistic_loss",
     "loss",
     "mean",

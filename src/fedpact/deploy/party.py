@@ -6,7 +6,7 @@ step    one exchange: its state and the message go in, its new state and its rep
 enough  while a step is at work: the other parties have answered, so that a patient one comes to its end
 count   where the pact has a promise: what it counts on its held-out rows at the candidate's parameters, once a run
 keep    write a version of the state to the party's disk, so that a run can be resumed from it
-end     write what the party keeps of the answer: its block of parameters, its own model, its multipliers
+end     how the run ended: write what the party keeps of the answer: its part of the model, its own model, its multipliers
 evaluate  where the pact has `evaluate`: score the own rows with the answer, and reply with counts
 """
 
@@ -33,11 +33,13 @@ from fedpact.engines.serialization import HEADER, Layout, Refused, is_finite, pa
 from fedpact.evaluation.counts import Counts, count_rows
 from fedpact.federation.description import Description
 from fedpact.federation.table import Table
+from fedpact.files import write
 from fedpact.precision import in_double, kept_programs
-from fedpact.problem.decision_rule import scores_of
-from fedpact.run.checkpoint import named_leaves, npz, write
+from fedpact.problem.scores import scores_of
+from fedpact.run.checkpoint import named_leaves, npz
 from fedpact.run.fingerprint import digest, digest_of_data
 from fedpact.run.pact import Pact
+from fedpact.run.saved_model import MODEL, Outcome, part_of
 
 # What both ends need alike: a digest covers code, which differs between minor versions of Python.
 VERSIONS = {"fedpact": __about__.VERSION, "Python": ".".join(platform.python_version_tuple()[:2])}
@@ -188,7 +190,11 @@ class Site:
 
     def _end(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
         run = self._same(words)
-        run.hand_out(run.version(words))
+        try:
+            outcome = Outcome.read(words.get("outcome"))
+        except ValueError as error:
+            raise Refused(str(error)) from None
+        run.hand_out(run.version(words), outcome)
         return self._reply(words)
 
     def _evaluate(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
@@ -226,9 +232,10 @@ class _Run:
         if held_out is not None:
             agreement = dataclasses.replace(agreement, problem=told_of(held_out, pact.parties, meeting).problem())
         bound, self.own = pact.setting.bind_at_party(agreement, site.party, table)
+        self.bound, self.problem = bound, agreement.problem
         setting, self.shape = bound.setting, bound.shape
         self.role = "active" if setting.active and setting.active[self.place] else "passive"
-        method = pact.method_for(setting).deployed(self._is_enough)
+        self.method = method = pact.method_for(setting).deployed(self._is_enough)
         self.plan = ExchangePlan.of(method, bound)
         self.bucket = next(at for at, places in enumerate(bound.order) if self.place in places)
         self.states: dict[int, Any] = {NOTHING: None}
@@ -348,11 +355,16 @@ class _Run:
         self.states[called], self.made_by[called] = state, words["made_by"]
         self.last = called
 
-    def hand_out(self, version: int) -> None:
-        """What the party keeps of the answer, by name; see `fedpact.deploy.party`."""
-        arrays = {name.lstrip(".") or "own": np.asarray(leaf) for name, leaf in named_leaves(self.states[version])}
+    def hand_out(self, version: int, outcome: Outcome) -> None:
+        """What the party keeps of the answer, by name; its own model, or over columns its part, also as `fp.load` reads it."""
+        kept = self.states[version]
+        arrays = {name.lstrip(".") or "own": np.asarray(leaf) for name, leaf in named_leaves(kept)}
         self.folder.mkdir(parents=True, exist_ok=True)
         write(self.folder / "own.npz", npz(arrays))
+        own, pact = self.bound.own_parameters(self.method, self.site.party, kept), self.site.pact
+        if own is not None:
+            model = self.own.model if pact.columns else self.problem.model
+            part_of(self.problem, model, own, self.site.party, pact.parties, outcome).save(self.folder / MODEL)
 
     def _file(self, version: int) -> pathlib.Path:
         return self.folder / f"state-{version}.npz"

@@ -18,12 +18,12 @@ from fedpact.engines.remote import Link, PartyRefused
 from fedpact.engines.serialization import Layout, Refused
 from fedpact.federation.fingerprint import digest_of_data
 from fedpact.federation.table import Table
+from fedpact.files import write
 from fedpact.problem.shape import Shape
 from fedpact.problem.statement import Problem
 from fedpact.promises.agreed import AgreedPromise
 from fedpact.promises.held_out import Tally, counted, rows_of
 from fedpact.records import Record
-from fedpact.run.checkpoint import write
 from fedpact.run.promise import Promise, judged, shift_of
 from fedpact.run.result import Result
 

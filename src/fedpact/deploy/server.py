@@ -17,14 +17,16 @@ from fedpact.engines.remote import NOTHING, Channel, Link, PartyRefused, RemoteN
 from fedpact.federation.binding import drawn_starts
 from fedpact.federation.description import Description
 from fedpact.federation.rows import Parties, checked_seed, title
+from fedpact.files import write
 from fedpact.precision import in_double, kept_programs
-from fedpact.run.checkpoint import Folder, write
+from fedpact.run.checkpoint import Folder
 from fedpact.run.fingerprint import digest
 from fedpact.run.loop import Run, checked_limits
 from fedpact.run.pact import EVALUATION, Pact
 from fedpact.run.progress import ProgressLine
 from fedpact.run.promise import Promise
 from fedpact.run.result import Result
+from fedpact.run.saved_model import Outcome
 
 
 @in_double
@@ -127,7 +129,8 @@ def _served(
         status = run.go(most, line, None)
     result = run.result(agreement.problem, status)
     promise = None if told is None else tested(link, told, result)
-    link.tell({"kind": "end", "versions": link.versions(int(run.kept.version))})
+    outcome = Outcome.of(result).words()
+    link.tell({"kind": "end", "versions": link.versions(int(run.kept.version)), "outcome": outcome})
     if pact.evaluate is not None:
         evaluation = evaluate_at_parties(pact, link, run, result, labels)
         evaluation.save(home.path / EVALUATION)

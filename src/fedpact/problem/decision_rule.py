@@ -1,16 +1,12 @@
-"""Scores of a model on new rows, and what is decided by them."""
+"""What is decided by scores. Used by loaded models too, so that nothing here imports JAX."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from fedpact.problem.columns import numeric
-from fedpact.problem.models import Model
-from fedpact.problem.statement import Problem
+if TYPE_CHECKING:
+    from fedpact.problem.statement import Problem
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,17 +14,20 @@ class DecisionRule:
     """From scores to labels: `rule(scores)`.
 
     - `threshold`: in units of the score; decided positive is score > threshold (default 0).
-    - `labels`: (negative, positive) (default (0, 1)).
-    - `by_class`: whether a row has one score for each class and is decided for the largest, its place being the label; there is
-      then no threshold (default False).
+    - `labels`: (negative, positive), or one for each class (default (0, 1)).
+    - `by_class`: whether a row has one score for each class and is decided for the largest; there is then no threshold, and
+      the label is the place of the class where `labels` are () (default False).
+    - `probabilities`: how scores were trained to give them: "logistic", 1/(1 + exp(−score)) for the positive label; "softmax";
+      or None (default), where the loss gives none.
     """
 
     threshold: float = 0.0
-    labels: tuple[Any, Any] = (0, 1)
+    labels: tuple[Any, ...] = (0, 1)
     by_class: bool = False
+    probabilities: Literal["logistic", "softmax"] | None = None
 
     @classmethod
-    def of(cls, problem: Problem, threshold: float | None = None) -> "DecisionRule":
+    def of(cls, problem: "Problem", threshold: float | None = None) -> "DecisionRule":
         """The rule of a problem's model.
 
         - `threshold`: in place of the problem's own (default), which is that of its `fp.decisions` where they agree on one,
@@ -44,39 +43,38 @@ class DecisionRule:
         for loss in problem.losses:
             if loss.classifies == "two labels":
                 assert loss.labels is not None
-                return cls(at, (loss.labels[0], loss.labels[1]))
+                return cls(at, (loss.labels[0], loss.labels[1]), probabilities="logistic" if loss.is_logistic else None)
             if loss.classifies == "classes":
-                return cls(by_class=True)
+                return cls(labels=(), by_class=True, probabilities="softmax")
         if not decided:
             raise ValueError(
                 "the problem has neither a logistic, hinge or softmax loss nor fp.decisions, so nothing says how to decide: "
                 "use result.scores(rows)"
             )
-        return cls(at) if any(rate.label is None for rate in decided) else cls(by_class=True)
+        return cls(at) if any(rate.label is None for rate in decided) else cls(labels=(), by_class=True)
 
     def __call__(self, scores: Any) -> np.ndarray:
         scores = np.asarray(scores)
         if self.by_class:
-            return np.argmax(scores, axis=1)
+            places = np.argmax(scores, axis=1)
+            return np.asarray(self.labels)[places] if self.labels else places
         negative, positive = self.labels
         return np.where(scores > self.threshold, np.asarray(positive), np.asarray(negative))
 
+    def chances(self, scores: Any) -> np.ndarray:
+        """Probabilities (rows, labels) as the loss reads them from scores, in the order of `labels`.
 
-def scores_of(model: Model, params: Any, rows: Mapping[str, Any]) -> np.ndarray:
-    """A model's scores on rows of a table, (rows,) or (rows, outputs).
-
-    Raises TypeError where `rows` are no mapping of columns, and ValueError where they do not fit model and parameters.
-    """
-    if not isinstance(rows, Mapping):
-        raise TypeError(f"scores need a table or a mapping of columns such as {{'x': x}}, not a {type(rows).__name__}")
-    arrays = {name: jnp.asarray(column) for name, column in numeric(rows).items()}
-    params, wanted = jax.tree.map(jnp.asarray, params), getattr(model, "inputs", None)
-    if wanted is not None and wanted not in arrays:
-        raise ValueError(f"scores need the column {wanted!r} of numbers; there is {', '.join(map(str, rows))}")
-    try:
-        return np.asarray(model.apply(params, arrays))
-    except TypeError as error:
-        width, shapes = arrays[wanted].shape[1:] if wanted else "", jax.tree.map(jnp.shape, params)
-        raise ValueError(
-            f"column {wanted!r} has the width {width}, which the parameters {shapes} do not fit ({error})"
-        ) from None
+        Raises ValueError where it reads none.
+        """
+        scores = np.asarray(scores)
+        if self.probabilities is None:
+            raise ValueError(
+                "only a logistic or softmax loss says what probability a score stands for; use scores(rows), or predict(rows)"
+            )
+        if self.probabilities == "softmax":
+            shares = np.exp(scores - scores.max(axis=1, keepdims=True, initial=-np.inf))
+            return shares / shares.sum(axis=1, keepdims=True)
+        small = np.exp(-np.abs(scores))  # of the less likely label, without overflow
+        unlikely, likely = small / (1.0 + small), 1.0 / (1.0 + small)
+        positive = scores >= 0
+        return np.stack([np.where(positive, unlikely, likely), np.where(positive, likely, unlikely)], axis=1)

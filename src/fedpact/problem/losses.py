@@ -102,6 +102,11 @@ class Loss:
         return "classes" if self.formula is _softmax else None
 
     @property
+    def is_logistic(self) -> bool:
+        """Whether it is the logistic loss, which reads a score as the logarithm of the odds."""
+        return isinstance(self.formula, _Logistic)
+
+    @property
     def convex(self) -> bool:
         """Whether it is known to be convex in the parameters: one of fedpact's convex losses of a linear model."""
         own = isinstance(self.formula, _Logistic | _Hinge) or self.formula in (_softmax, _squared)

@@ -17,6 +17,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from fedpact.files import write
+
 FORMAT = 2  # 1 was that of version 0.1, whose states and digests differ
 
 
@@ -146,16 +148,6 @@ class Folder:
 
     def _write(self, name: str, content: bytes) -> None:
         write(self.path / name, content)
-
-
-def write(file: pathlib.Path, content: bytes) -> None:
-    """Write to a temporary file and rename it, so that an interrupted write leaves the old file."""
-    beside = file.with_name(f".{file.name}.part")
-    with open(beside, "wb") as opened:
-        opened.write(content)
-        opened.flush()
-        os.fsync(opened.fileno())
-    os.replace(beside, file)
 
 
 def named_leaves(tree: Any) -> list[tuple[str, Any]]:

@@ -1,6 +1,5 @@
 """fp.evaluate: what a model decides at every party and in every group, from counts alone."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,12 @@ from fedpact.federation.columns import ColumnParties, split_columns
 from fedpact.federation.rows import Parties, is_split, split_rows
 from fedpact.federation.table import Table, as_table
 from fedpact.precision import in_double
-from fedpact.problem.decision_rule import scores_of
 from fedpact.problem.models import Model
+from fedpact.problem.scores import scores_of
 from fedpact.problem.split import SplitModel
 from fedpact.protocol.options import check
 from fedpact.run.result import Result
+from fedpact.run.saved_model import predictor_of
 
 
 @in_double
@@ -100,7 +100,7 @@ def _scored(model: Result | Model, params: Any, data: Any) -> list[tuple[str, Ta
     if isinstance(stated, SplitModel):
         together = data if isinstance(data, ColumnParties) else split_columns(data)
         if isinstance(model, Result):
-            scores = model.scores(together)
+            scores = predictor_of(model).raw_scores(together)
         else:
             scores = np.asarray(stated.predict(params, together, together.names))
         return [(together.active[0], together.labels, scores)]
@@ -110,10 +110,10 @@ def _scored(model: Result | Model, params: Any, data: Any) -> list[tuple[str, Ta
         )
     if not isinstance(data, Parties):
         data = split_rows(data) if is_split(data) else Parties({"table": as_table(data)})
-    return [(name, table, _scores(model, params, name, table)) for name, table in data.items()]
-
-
-def _scores(model: Result | Model, params: Any, party: str, table: Mapping[str, Any]) -> np.ndarray:
     if isinstance(model, Model):
-        return scores_of(model, params, table)
-    return model.scores(table, party if model.unprojected is not None and party in model.unprojected else None)
+        return [(name, table, scores_of(model, params, table)) for name, table in data.items()]
+    predictor = predictor_of(model)
+    return [
+        (name, table, predictor.raw_scores(table, name if name in predictor.parts else None))
+        for name, table in data.items()
+    ]

@@ -23,6 +23,7 @@ from fedpact.run.checkpoint import Folder
 from fedpact.run.history import History
 from fedpact.run.progress import COMPILATION, ProgressLine
 from fedpact.run.result import Result
+from fedpact.run.saved_model import MODEL
 from fedpact.settings.base import Bound
 
 SMALL = 1_000_000  # numbers: with less data than this, even the first call may do many rounds
@@ -285,6 +286,7 @@ class Run:
                     "complementarity": certificate.complementarity,
                 },
             )
+            result.save(self.folder.path / MODEL)
         return result
 
 

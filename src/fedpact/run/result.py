@@ -3,21 +3,19 @@
 import dataclasses
 import os
 import pathlib
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from fedpact.certificate import Certificate, ConstraintReport
 from fedpact.evaluation.table import Evaluation, cells, titled
-from fedpact.precision import in_double
-from fedpact.problem.decision_rule import DecisionRule, scores_of
+from fedpact.prediction.predictor import warn
 from fedpact.problem.fingerprint import digest
-from fedpact.problem.split import SplitModel
 from fedpact.problem.statement import Problem
 from fedpact.report import promised
 from fedpact.report.words import in_bytes
 from fedpact.run.history import History
+from fedpact.run.saved_model import predictor_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +37,8 @@ class Result:
       page have it: `dataclasses.replace(result, evaluation=fp.evaluate(result, ...))` adds one to any result.
     - `rows`: of each party, in the order of `parties`; over columns all have the same rows (default: not known).
     - `ended`: when the run did, as text in UTC (default: not known).
+    - `features`: the names of the features, in order; `recipe`: what made them of raw columns (default None: neither is known).
+    - `widths`: over columns how many features each party has, where its part is in this process (default None).
 
     Where every party has a model of its own, `params` are keyed by party and lie in the parties' sets; `average` is their mean,
     `unprojected` what the method left before it was projected, `moved` how far the projection moved it, both by party.
@@ -66,6 +66,9 @@ class Result:
     evaluation: Evaluation | None = None
     rows: tuple[int, ...] = ()
     ended: str = ""
+    features: tuple[str, ...] | None = None
+    recipe: Any = None
+    widths: dict[str, int] | None = None
 
     @property
     def converged(self) -> bool:
@@ -95,45 +98,61 @@ class Result:
         """One constraint: its value, multiplier and margin at each party."""
         return self.certificate.constraint(name)
 
-    @in_double
-    def scores(self, rows: Mapping[str, Any], party: str | None = None) -> np.ndarray:
+    def scores(self, rows: Any, party: str | None = None) -> np.ndarray:
         """The model's scores on new rows.
 
-        - `rows`: a table, or a mapping with the model's input column; where columns are split, the parties' tables by name, or
-          what `fp.split_columns` gave.
+        - `rows`: a data frame, a table or a mapping of columns, with the features by name or as the model's matrix column;
+          raw columns where there is a recipe; an array (rows, features); where columns are split, the parties' tables by name,
+          or what `fp.split_columns` gave.
         - `party`: whose own model is meant, where every party has one (default: the average of them).
 
-        Returns an array with one entry (or one line) per row. Raises ValueError where rows and model do not fit.
+        Returns an array with one entry (or one line) per row. Warns where the run ended "infeasible", "diverged" or "stopped",
+        or with a constraint broken. Raises ValueError where rows and model do not fit, with the column's name, or hold NaN.
         """
-        if party is not None and (self.unprojected is None or party not in self.unprojected):
-            known = (
-                ", ".join(self.unprojected)
-                if self.unprojected is not None
-                else "one model for all, so leave party= out"
-            )
-            raise ValueError(f"party={party!r}: there is no such model; there is {known}")
-        model = self.problem.model
-        if isinstance(model, SplitModel):
-            return np.asarray(model.predict(self.params, rows, self.parties))
-        if model is None:
-            raise ValueError("the problem was stated without a model, so there is nothing to predict with")
-        own = self.params if self.unprojected is None else self.average if party is None else self.params[party]
-        return scores_of(model, own, rows)
+        predictor = predictor_of(self)
+        warn(predictor.doubts)
+        return predictor.raw_scores(rows, party)
 
-    def predict(self, rows: Mapping[str, Any], party: str | None = None) -> np.ndarray:
+    def predict(self, rows: Any, party: str | None = None) -> np.ndarray:
         """Decided labels of new rows.
 
         With a logistic or hinge loss the positive one of its `labels` where score > threshold, else the negative one; with a
-        softmax loss the place of the largest score; with `fp.decisions` alone 1 or 0. The threshold is `self.threshold`, else
-        that of the problem's `fp.decisions` where they have one, else 0.
+        softmax loss the place of the largest score; with `fp.decisions` alone 1 or 0; with a recipe the labels of its frames.
+        The threshold is `self.threshold`, else that of the problem's `fp.decisions` where they have one, else 0.
 
         - `rows`, `party`: as in `scores`.
 
-        Returns an array with one label per row. Raises ValueError as `scores` does, and for other losses, which say nothing
-        about decisions.
+        Returns an array with one label per row. Warns and raises as `scores` does; also raises ValueError for other losses,
+        which say nothing about decisions.
         """
-        scores = self.scores(rows, party)
-        return DecisionRule.of(self.problem, self.threshold)(scores)
+        predictor = predictor_of(self)
+        warn(predictor.doubts)
+        return predictor.decide(predictor.raw_scores(rows, party))
+
+    def predict_proba(self, rows: Any, party: str | None = None) -> np.ndarray:
+        """Probabilities of the labels, as the loss reads them from scores; see `fp.Predictor.predict_proba`.
+
+        - `rows`, `party`: as in `scores`.
+
+        Returns an array (rows, labels), negative first. Warns and raises as `scores` does; also raises ValueError for losses
+        other than logistic and softmax.
+        """
+        predictor = predictor_of(self)
+        warn(predictor.doubts)
+        return predictor.chances(predictor.raw_scores(rows, party))
+
+    def save(self, folder: str | os.PathLike[str]) -> pathlib.Path:
+        """Write the model into a folder of its own: parameters, labels, threshold, features, recipe and certificate.
+
+        Files are json and safetensors; `fp.load(folder)` reads them without executing anything, and predicts without JAX where
+        the model is linear or an `fp.mlp`. What is the parties' own is in a subfolder of each. The run itself, to be resumed
+        and verified, is saved by `fp.solve(..., save=folder)`, which also leaves the model in its subfolder "model".
+
+        - `folder`: new, empty, or with a model, which is replaced.
+
+        Returns the folder's path. Raises ValueError where it holds something else.
+        """
+        return predictor_of(self).save(folder)
 
     def report(self, path: str | os.PathLike[str]) -> pathlib.Path:
         """Write one self-contained HTML page.

@@ -120,6 +120,10 @@ class Bound(eqx.Module):
     def kept_in(self, arrays: Mapping[str, np.ndarray]) -> Any:
         """What parties keep of an answer, stacked by bucket, from the arrays of a saved run."""
 
+    def own_parameters(self, method: Method, name: str, kept: Any) -> Any:
+        """The tree of parameters that are a party's own, from what it `kept`; None where all share one model."""
+        return None
+
     @staticmethod
     def decides_with(kept: Any, parameters: Any) -> Any:
         """The flat parameters that a party's rows are evaluated with: those of all, unless it has `kept` some of its own."""

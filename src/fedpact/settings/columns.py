@@ -6,6 +6,7 @@ the parties' blocks and the top model's parameters; two exchanges measure it.
 
 import dataclasses
 import hashlib
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
@@ -155,9 +156,21 @@ class ColumnsBound(Bound):
             for i in bucket
         }
 
+    def _widths(self) -> dict[str, int]:
+        """How many features each party has."""
+        found = {
+            self.names[i]: math.prod(stack.x.shape[2:])
+            for stack, bucket in zip(self.stacks, self.order, strict=True)
+            for i in bucket
+        }
+        return {name: found[name] for name in self.names}
+
     @staticmethod
     def keep(method: Method, own: Block, state: Any, answer: Any) -> jax.Array:
         return method.block(own, state, answer)
+
+    def own_parameters(self, method: Method, name: str, kept: jax.Array) -> Any:
+        return self.own_data(name).shape.unravel(np.asarray(kept))
 
     def certify(self, measured: Measured, answer: Answer) -> Certificate:
         constants = self.compiled.server  # of the objective and the constraints; no party adds them
@@ -185,7 +198,8 @@ class ColumnsBound(Bound):
             self.names[i]: stack.shape for stack, bucket in zip(self.stacks, self.order, strict=True) for i in bucket
         }
         params = {name: shapes[name].unravel(block) for name, block in kept.items()}
-        return HandedOut(w, params | top, {f"block {name}": block for name, block in kept.items()})
+        blocks = {f"block {name}": block for name, block in kept.items()}
+        return HandedOut(w, params | top, blocks, {"widths": self._widths()})
 
     def block_shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: (size,) for name, size in self._block_sizes().items()}

@@ -119,6 +119,9 @@ class PersonalBound(RowTables):
     def decides_with(kept: OwnModel, parameters: Any) -> jax.Array:
         return kept.point
 
+    def own_parameters(self, method: Method, name: str, kept: OwnModel) -> Any:
+        return self.shape.unravel(np.asarray(kept.point)) if method.personal_models else None
+
     def certify(self, measured: MeasuredModels, answer: Answer) -> Certificate:
         residuals, distances = (np.asarray(x) for x in jax.tree.leaves(measured.residuals))
         by_name = [dict(zip(self.names, map(float, x), strict=True)) for x in (residuals, distances)]
@@ -141,7 +144,7 @@ class PersonalBound(RowTables):
         w = np.asarray(measured.mean)
         average = jax.tree.map(np.asarray, self.shape.unravel(w))
         if kept is None:
-            return HandedOut(w, average)
+            return HandedOut(w, average, more={"average": average} if method.personal_models else {})
         blocks = {f"block {name}": np.asarray(model.point) for name, model in kept.items()}
         if not method.personal_models:
             return HandedOut(w, average, blocks)

@@ -1,0 +1,1 @@
+"""Models that have left their run: saved, loaded and used without JAX."""

@@ -1,0 +1,220 @@
+"""The folder of a model: text as json, arrays as safetensors, nothing that is executed on reading.
+
+    model.json              what the model is, how it decides, its features and recipe, its certificate
+    parameters.safetensors  the parameters by name
+    parties/NAME/           of personal models and over columns: a party's own model or part, the same two files
+
+model.json is written last and has the digest of the parameters, so that a folder is whole or refused.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import urllib.parse
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save as save_arrays
+
+from fedpact.files import write
+from fedpact.prediction.forms import OwnForm, SplitForm, form_of
+from fedpact.prediction.predictor import Predictor
+from fedpact.problem.decision_rule import DecisionRule
+
+FORMAT = 1
+WORDS, ARRAYS, PARTIES = "model.json", "parameters.safetensors", "parties"
+
+
+def _text(thing: Any) -> bool:
+    return isinstance(thing, str)
+
+
+def _names(thing: Any) -> bool:
+    return isinstance(thing, list) and all(map(_text, thing))
+
+
+FIELDS: dict[str, Callable[[Any], bool]] = {  # of model.json, with a check of each
+    **dict.fromkeys(("fedpact", "status", "message"), _text),
+    **dict.fromkeys(("model", "certificate", "run"), lambda x: isinstance(x, dict)),
+    "parameters": lambda x: isinstance(x, dict) and _text(x.get("sha256")),
+    "problem": lambda x: isinstance(x, dict) and _text(x.get("digest")) and _text(x.get("text")),
+    "decision": lambda x: x is None or isinstance(x, dict),
+    "features": lambda x: x is None or _names(x),
+    "recipe": lambda x: x is None or isinstance(x, dict),
+    "split": lambda x: x in ("rows", "personal", "columns"),
+    "parties": _names,
+    "party": lambda x: x is None or _text(x),
+}
+
+
+def save(predictor: Predictor, folder: str | os.PathLike[str]) -> pathlib.Path:
+    """Write a predictor into a folder, in place of the model that it may hold.
+
+    Raises ValueError where the folder holds something else, and TypeError where it is no path.
+    """
+    if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
+        raise TypeError(f"save takes the folder of the model, such as 'model', not {folder!r}")
+    path = pathlib.Path(folder)
+    if path.exists() and (not path.is_dir() or (any(path.iterdir()) and not (path / WORDS).exists())):
+        what = "holds something else" if path.is_dir() else "is a file"
+        raise ValueError(f"save({str(path)!r}): that {what}; a model is saved in a folder of its own")
+    _write(predictor, path)
+    return path
+
+
+def _write(predictor: Predictor, path: pathlib.Path) -> None:
+    path.mkdir(parents=True, exist_ok=True)
+    (path / WORDS).unlink(missing_ok=True)
+    arrays = save_arrays({name: np.asarray(array, order="C") for name, array in predictor.params.items()})
+    write(path / ARRAYS, arrays)
+    for name, part in predictor.parts.items():
+        _write(part, path / PARTIES / _folder_name(name))
+    rule = predictor.rule
+    words = {
+        "format": FORMAT,
+        "fedpact": predictor.version,
+        "model": predictor.form.words(),
+        "parameters": {
+            "sha256": hashlib.sha256(arrays).hexdigest(),
+            "shapes": {name: list(np.shape(array)) for name, array in predictor.params.items()},
+        },
+        "decision": None if rule is None else vars(rule) | {"labels": list(map(_plain, rule.labels))},
+        "features": None if predictor.features is None else list(predictor.features),
+        "recipe": None if predictor.recipe is None else predictor.recipe.to_json(),
+        "status": predictor.status,
+        "message": predictor.message,
+        "certificate": predictor.certificate,
+        "problem": {"digest": predictor.digest, "text": predictor.problem},
+        "run": predictor.run,
+        "split": predictor.split,
+        "parties": list(predictor.parties),
+        "party": predictor.party,
+    }
+    write(path / WORDS, json.dumps(words, indent=2, ensure_ascii=False, allow_nan=False).encode())
+
+
+def load(folder: str | os.PathLike[str], model: Any = None) -> Predictor:
+    """A model that `result.save` or a deployed run left, to predict with. Nothing in the folder is executed.
+
+    - `folder`: with model.json and parameters.safetensors. Of a saved or deployed run it is the subfolder "model".
+    - `model`: for a model of your own code (`fp.model`, `fp.equinox_model`, a network with an activation of its own), that code:
+      no file holds it. Others need none (default).
+
+    Returns an `fp.Predictor`. Raises FileNotFoundError where there is no model, and ValueError where it is damaged, was saved by
+    a later version, or does not fit `model`.
+
+        labels = fp.load("model").predict(frame)
+    """
+    if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
+        raise TypeError(f"fp.load takes the folder of a model, that of result.save, not {folder!r}")
+    path = pathlib.Path(folder)
+    predictor = _read(path)
+    parts = {}
+    for name in predictor.parties if predictor.party is None and predictor.split != "rows" else ():
+        below = path / PARTIES / _folder_name(name)
+        if (below / WORDS).exists():
+            parts[name] = _read(below)
+    predictor = dataclasses.replace(predictor, parts=parts)
+    return predictor if model is None else _with_code(predictor, model)
+
+
+def _read(path: pathlib.Path) -> Predictor:
+    file = path / WORDS
+    if not file.exists():
+        below = f"; there is one in {path / 'model'}" if (path / "model" / WORDS).exists() else ""
+        raise FileNotFoundError(f"{path} holds no {WORDS}; result.save(folder) writes one{below}")
+    try:
+        words = json.loads(file.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{file} is damaged: {error}") from None
+    version = words.get("format") if isinstance(words, dict) else None
+    if not isinstance(version, int):
+        raise ValueError(f"{file} is not that of a fedpact model")
+    if version != FORMAT:
+        raise ValueError(
+            f"{file} has format {version}, saved by fedpact {words.get('fedpact')}; this one reads format {FORMAT}: install "
+            "that version, or save the model again with this one"
+        )
+    wrong = [name for name, fits in FIELDS.items() if name not in words or not fits(words[name])]
+    if wrong:
+        raise ValueError(f"{file} is damaged: {wrong[0]} is invalid; restore it from a copy")
+    arrays = _arrays(path / ARRAYS, words["parameters"]["sha256"])
+    try:
+        form = form_of(words["model"])
+        rule = None if words["decision"] is None else _rule(words["decision"])
+        fitting = form.shapes(arrays) == {name: array.shape for name, array in arrays.items()}
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise ValueError(f"{file} is damaged: {error}") from None
+    if not fitting:
+        raise ValueError(f"{file} is damaged: its parameters do not fit its model")
+    return Predictor(
+        form=form,
+        params=arrays,
+        rule=rule,
+        features=None if words["features"] is None else tuple(words["features"]),
+        recipe=None if words["recipe"] is None else _recipe(words["recipe"]),
+        status=words["status"],
+        message=words["message"],
+        certificate=words["certificate"],
+        problem=words["problem"]["text"],
+        digest=words["problem"]["digest"],
+        version=words["fedpact"],
+        run=words["run"],
+        split=words["split"],
+        parties=tuple(words["parties"]),
+        party=words["party"],
+    )
+
+
+def _arrays(file: pathlib.Path, digest: str) -> dict[str, np.ndarray]:
+    if not file.exists():
+        raise FileNotFoundError(f"{file.parent} holds no {file.name}; restore it from a copy")
+    content = file.read_bytes()
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise ValueError(
+            f"{file} is damaged: it is not the one that {WORDS} was written with; restore both from a copy"
+        )
+    arrays = load_arrays(content)
+    for array in arrays.values():
+        array.flags.writeable = False
+    return arrays
+
+
+def _rule(words: dict[str, Any]) -> DecisionRule:
+    rule = DecisionRule(**{**words, "labels": tuple(words["labels"])})
+    plain = isinstance(rule.threshold, float | int) and isinstance(rule.by_class, bool)
+    if (
+        not plain
+        or rule.probabilities not in (None, "logistic", "softmax")
+        or (not rule.by_class and len(rule.labels) != 2)
+    ):
+        raise ValueError("its decision is invalid")
+    return rule
+
+
+def _recipe(words: dict[str, Any]) -> Any:
+    raise ValueError("it has a recipe, which this version cannot read")
+
+
+def _with_code(predictor: Predictor, model: Any) -> Predictor:
+    """The predictor with the code of its model; nothing of it comes from the folder."""
+    from fedpact.prediction.own_code import with_code
+
+    own = [predictor, *predictor.parts.values()]
+    forms = [each.form.top if isinstance(each.form, SplitForm) else each.form for each in own]
+    if not any(isinstance(form, OwnForm) for form in forms):
+        raise ValueError("fp.load(model=...): the folder's model needs no code; leave model= out")
+    return with_code(predictor, model)
+
+
+def _folder_name(party: str) -> str:
+    """A party's name as that of a folder, whatever it contains."""
+    return urllib.parse.quote(party, safe=" ").replace(".", "%2E")
+
+
+def _plain(label: Any) -> Any:
+    return label.item() if isinstance(label, np.generic) else label
