@@ -22,19 +22,21 @@ ROOMS = [
     "report",
     "evaluation",
     "promises",
+    "prediction",
     "run",
     "deploy",
     "datasets",
 ]
 INSIDE = [*ROOMS, "postprocess"]
 ORDER = [*INSIDE, PUBLIC, "reproduce", "cli", "__main__"]
-FOR_ALL = {"arrays", "records", "precision", "__about__"}
+FOR_ALL = {"arrays", "records", "precision", "files", "__about__"}
 FORBIDDEN = {
     "certificate": {"algorithms", "privacy"},
     "settings": {"algorithms", "privacy"},
     "engines": {"algorithms", "privacy"},
     "datasets": set(INSIDE) - {"federation"},
     "evaluation": {"algorithms", "privacy", "engines", "settings"},
+    "prediction": set(INSIDE) - {"problem", "federation", "preparation"},
     "postprocess": set(INSIDE) - {"evaluation"},
 }  # though their place would allow it
 SOURCES = sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")

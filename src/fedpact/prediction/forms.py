@@ -121,11 +121,11 @@ class ChainForm(Form):
     def scores(self, params: Arrays, x: np.ndarray) -> np.ndarray:
         prefixes, signal = iter(self._models()), x
         for part in self.parts:
-            signal = (
-                FUNCTIONS[part](signal)
-                if isinstance(part, str)
-                else part.scores(_of(params, *next(prefixes)), _flat(signal))
-            )
+            if isinstance(part, str):
+                signal = FUNCTIONS[part](signal)
+            else:
+                prefix, _ = next(prefixes)
+                signal = part.scores(_of(params, prefix), _flat(signal))
         return signal
 
     def shapes(self, params: Arrays) -> dict[str, tuple[int, ...]]:
