@@ -232,6 +232,8 @@ class Table(Mapping[str, np.ndarray]):
 class TablesByParty(Mapping[str, Table]):
     """An ordered mapping of party names to tables."""
 
+    recipe: Any = None  # how they were made of raw frames, if `fp.prepare` made them
+
     def __init__(self, tables: Mapping[str, Table]):
         self._tables = dict(tables)
 

@@ -38,7 +38,7 @@ def prepare(recipe: Recipe | AgreedRecipe, frames: Mapping[str, Any]) -> Parties
     if not raw:
         raise ValueError("a federation needs at least one party")
     agreed = recipe if isinstance(recipe, AgreedRecipe) else fitted(recipe, raw)
-    return Parties({name: prepared(agreed, frame, name) for name, frame in raw.items()}, agreed)
+    return Parties({name: prepared(agreed, frame, title(name)) for name, frame in raw.items()}, agreed)
 
 
 def fitted(recipe: Recipe, frames: Mapping[str, Any]) -> AgreedRecipe:
@@ -53,15 +53,10 @@ def fitted(recipe: Recipe, frames: Mapping[str, Any]) -> AgreedRecipe:
     return agree(recipe, surveys, asked, measures)
 
 
-def prepared(agreed: AgreedRecipe, frame: Any, party: str) -> Table:
-    """A party's table, with the names of its features."""
-    return named(agreed, agreed.transform(frame, title(party), complete=True))
-
-
-def named(agreed: AgreedRecipe, arrays: Mapping[str, Any]) -> Table:
-    """A table of what a recipe made, with the names of its features; those that are raw values can be read in masks."""
+def prepared(agreed: AgreedRecipe, frame: Any, owner: str) -> Table:
+    """A table of an owner's raw frame, with the names of its features; masks can read those that are raw values."""
     raw = [encoder.column for encoder in agreed.encoders if getattr(encoder, "step", "") in ("passthrough", "impute")]
-    return Table(arrays).with_features(agreed.features, readable=raw)
+    return Table(agreed.transform(frame, owner, complete=True)).with_features(agreed.features, readable=raw)
 
 
 def raw_frame(thing: Any) -> Any:
