@@ -32,6 +32,10 @@ from .federation.rows import Parties, split_rows
 from .federation.table import Table
 from .prediction.folder import load
 from .prediction.predictor import Predictor
+from .preparation.agreed import AgreedRecipe
+from .preparation.prepare import prepare
+from .preparation.recipe import Recipe
+from .preparation.steps import bins, impute, label, one_hot, ordinal, passthrough, scale, standardize
 from .privacy.residuals import EncryptedResiduals
 from .problem.columns import col
 from .problem.expressions import Constraint, Expression
@@ -79,6 +83,7 @@ __all__ = [
     "LBFGS",
     "SCAFFOLD",
     "SSCA",
+    "AgreedRecipe",
     "Algorithm",
     "Audit",
     "CentralProxAL",
@@ -116,6 +121,7 @@ __all__ = [
     "Promise",
     "ProxAL",
     "Rates",
+    "Recipe",
     "Result",
     "Schedule",
     "Shown",
@@ -125,6 +131,7 @@ __all__ = [
     "Verification",
     "__version__",
     "audit",
+    "bins",
     "box",
     "chain",
     "col",
@@ -140,9 +147,11 @@ __all__ = [
     "false_negative_rate",
     "false_positive_rate",
     "group",
+    "impute",
     "l1",
     "l1_ball",
     "l2",
+    "label",
     "largest",
     "linear",
     "load",
@@ -152,10 +161,15 @@ __all__ = [
     "minimize",
     "mlp",
     "model",
+    "one_hot",
+    "ordinal",
+    "passthrough",
     "positive_rate",
     "postprocess",
+    "prepare",
     "promise",
     "protocol",
+    "scale",
     "selection_rate",
     "sets",
     "smoothed_hinge_loss",
@@ -166,6 +180,7 @@ __all__ = [
     "split_rows",
     "squared_loss",
     "squared_norm",
+    "standardize",
     "tradeoff",
     "true_negative_rate",
     "true_positive_rate",

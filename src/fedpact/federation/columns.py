@@ -6,9 +6,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedpact.federation.rows import title
-from fedpact.federation.table import Table, TablesByParty, as_table
-
-INPUTS = "x"
+from fedpact.federation.table import INPUTS, Table, TablesByParty, as_table
 
 
 class ColumnParties(TablesByParty):
