@@ -37,6 +37,7 @@ from fedpact.federation.description import Description
 from fedpact.federation.table import Table
 from fedpact.files import write
 from fedpact.precision import in_double, kept_programs
+from fedpact.preparation.agreed import AgreedRecipe
 from fedpact.preparation.recipe import Recipe
 from fedpact.problem.scores import scores_of
 from fedpact.run.checkpoint import named_leaves, npz
@@ -73,8 +74,8 @@ class Site:
         self.party = party
         self.folder = pathlib.Path(folder)
         self.policy = Policy.read(policy)
-        # the run and the session of the last greeting, the rows for it, and those that are held out
-        self.greeted: tuple[str, str, Table, HeldOut | None] | None = None
+        # the run and the session of the last greeting, the rows for it, those that are held out, and the recipe
+        self.greeted: tuple[str, str, Table, HeldOut | None, AgreedRecipe | None] | None = None
         self.preparing: tuple[str, Preparing] | None = None  # the run, and what is told of the raw frame in it
         self.run: _Run | None = None
         self._one_at_a_time = threading.Lock()
@@ -146,7 +147,8 @@ class Site:
 
     def _hello(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
         names = self._admitted(words)
-        table, setting = self.pact.table(self.party, agreed_recipe(self.pact, words)), self.pact.setting
+        recipe = agreed_recipe(self.pact, words)
+        table, setting = self.pact.table(self.party, recipe), self.pact.setting
         held_out, agreed = None, self.pact.promise
         if agreed is not None:
             table, out = agreed.drawn(self.party, table)
@@ -159,7 +161,7 @@ class Site:
         self.policy.admit_means(means)
         if self.pact.evaluate is not None and not self.pact.columns:
             self.pact.question().check_columns(self.party, table)
-        self.greeted = names[0], names[1], table, held_out
+        self.greeted = names[0], names[1], table, held_out, recipe
         more = {} if held_out is None else {"held_out": held_out.as_words()}
         return self._reply(words, description=description.as_words(), **more)
 
@@ -242,13 +244,14 @@ class _Run:
         session: str,
         table: Table,
         held_out: HeldOut | None,
+        recipe: AgreedRecipe | None,
         descriptions: tuple[Description, ...],
         meeting: dict[str, Any],
     ):
         pact = site.pact
         self.site, self.name, self.named, self.table = site, name, (name, session), table
         self.meeting_reply = b""  # repeated where the message comes twice
-        self.held_out = held_out
+        self.held_out, self.recipe = held_out, recipe
         server = meeting.get("server")
         described = None if server is None else Description.read(server)
         agreement = dataclasses.replace(pact.agreement, descriptions=descriptions, server=described)
@@ -387,7 +390,10 @@ class _Run:
         own, pact = self.bound.own_parameters(self.method, self.site.party, kept), self.site.pact
         if own is not None:
             model = self.own.model if pact.columns else self.problem.model
-            part_of(self.problem, model, own, self.site.party, pact.parties, outcome).save(self.folder / MODEL)
+            part = part_of(
+                self.problem, model, own, self.site.party, pact.parties, outcome, self.table.features, self.recipe
+            )
+            part.save(self.folder / MODEL)
 
     def _file(self, version: int) -> pathlib.Path:
         return self.folder / f"state-{version}.npz"

@@ -27,7 +27,7 @@ from fedpact.run.pact import EVALUATION, Pact
 from fedpact.run.progress import ProgressLine
 from fedpact.run.promise import Promise
 from fedpact.run.result import Result
-from fedpact.run.saved_model import Outcome
+from fedpact.run.saved_model import Outcome, reads_features
 
 
 @in_double
@@ -132,7 +132,8 @@ def _served(
         link.welcome = welcome
     with ProgressLine(progress) as line:
         status = run.go(most, line, None)
-    result = run.result(agreement.problem, status)
+    features = _features(pact, descriptions) if reads_features(pact.problem) else None
+    result = run.result(agreement.problem, status, features, agreed)
     promise = None if told is None else tested(link, told, result)
     outcome = Outcome.of(result).words()
     link.tell({"kind": "end", "versions": link.versions(int(run.kept.version)), "outcome": outcome})
@@ -164,6 +165,13 @@ def _greeted(link: Link, names: Sequence[str], greeting: dict[str, Any]) -> list
         except ValueError as error:
             raise PartyRefused(name, str(error)) from None
     return greetings
+
+
+def _features(pact: Pact, descriptions: Sequence[Description]) -> Any:
+    """The names of features that parties described, over columns by party; None where nobody has any."""
+    by_party = {name: each.features for name, each in zip(pact.parties, descriptions, strict=True)}
+    known = [names for names in by_party.values() if names is not None]
+    return None if not known else by_party if pact.columns else known[0]
 
 
 @dataclasses.dataclass

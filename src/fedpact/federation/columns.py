@@ -38,6 +38,12 @@ class ColumnParties(TablesByParty):
         """The number of features of each party, in order."""
         return tuple(int(np.prod(t[INPUTS].shape[1:], dtype=int)) for t in self._tables.values())
 
+    @property
+    def features(self) -> dict[str, tuple[str, ...] | None] | None:
+        """By party the names of the columns of its "x", in order, None where they are not known; None where no party's are."""
+        names = {name: table.features for name, table in self._tables.items()}
+        return names if any(own is not None for own in names.values()) else None
+
     def __repr__(self) -> str:
         widths = ", ".join(f"{name}: {width}" for name, width in list(zip(self.names, self.widths, strict=True))[:8])
         return f"ColumnParties({len(self)} over {self.rows} rows with features {{{widths}{', …' if len(self) > 8 else ''}}})"

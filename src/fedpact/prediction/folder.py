@@ -23,6 +23,7 @@ from safetensors.numpy import save as save_arrays
 from fedpact.files import write
 from fedpact.prediction.forms import OwnForm, SplitForm, form_of
 from fedpact.prediction.predictor import Predictor
+from fedpact.preparation.agreed import AgreedRecipe
 from fedpact.problem.decision_rule import DecisionRule
 
 FORMAT = 1
@@ -146,6 +147,7 @@ def _read(path: pathlib.Path) -> Predictor:
     try:
         form = form_of(words["model"])
         rule = None if words["decision"] is None else _rule(words["decision"])
+        recipe = None if words["recipe"] is None else AgreedRecipe.from_json(words["recipe"])
         fitting = form.shapes(arrays) == {name: array.shape for name, array in arrays.items()}
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise ValueError(f"{file} is damaged: {error}") from None
@@ -156,7 +158,7 @@ def _read(path: pathlib.Path) -> Predictor:
         params=arrays,
         rule=rule,
         features=None if words["features"] is None else tuple(words["features"]),
-        recipe=None if words["recipe"] is None else _recipe(words["recipe"]),
+        recipe=recipe,
         status=words["status"],
         message=words["message"],
         certificate=words["certificate"],
@@ -194,10 +196,6 @@ def _rule(words: dict[str, Any]) -> DecisionRule:
     ):
         raise ValueError("its decision is invalid")
     return rule
-
-
-def _recipe(words: dict[str, Any]) -> Any:
-    raise ValueError("it has a recipe, which this version cannot read")
 
 
 def _with_code(predictor: Predictor, model: Any) -> Predictor:

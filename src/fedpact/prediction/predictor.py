@@ -9,8 +9,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fedpact.federation.frames import columns_of
 from fedpact.prediction.forms import Form, OwnForm, SplitForm
-from fedpact.prediction.rows import as_columns, matrix
+from fedpact.prediction.rows import matrix
+from fedpact.preparation.agreed import AgreedRecipe
 from fedpact.problem.decision_rule import DecisionRule
 
 UNFIT = {  # statuses of runs whose models are predicted with under a warning
@@ -38,7 +40,7 @@ class Predictor:
     params: Mapping[str, np.ndarray]
     rule: DecisionRule | None
     features: tuple[str, ...] | None
-    recipe: Any
+    recipe: AgreedRecipe | None
     status: str
     message: str
     certificate: dict[str, Any]
@@ -178,7 +180,7 @@ class Predictor:
         if self.own is None:
             return self.form.scores(self.params, np.zeros((0, 0)))  # which says what is missing
         inputs = self.form.inputs
-        columns = {inputs: rows} if isinstance(rows, np.ndarray) else as_columns(rows)
+        columns = {inputs: rows} if isinstance(rows, np.ndarray) else columns_of(rows)
         if inputs in columns:
             matrix(columns, inputs, None, None)  # finite numbers
         return self.own(columns)
@@ -192,7 +194,7 @@ class Predictor:
                 "the model has a recipe for raw columns, and an array has no names: give a data frame, or "
                 f"{{{self.form.inputs!r}: x}} where x is prepared already"
             )
-        inputs = as_columns(rows).get(self.form.inputs)
+        inputs = columns_of(rows).get(self.form.inputs)
         return rows if inputs is not None and np.ndim(inputs) > 1 else self.recipe.transform(rows)
 
     def _of(self, party: str) -> "Predictor":

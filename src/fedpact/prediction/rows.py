@@ -1,21 +1,11 @@
 """New rows as a model reads them: from arrays, tables, mappings of columns and data frames, checked by name."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-
-def as_columns(rows: Any) -> dict[str, Any]:
-    """Columns by name, of a table, a mapping or a data frame. Raises TypeError for anything else."""
-    if isinstance(rows, Mapping):
-        return {str(name): rows[name] for name in rows}
-    names = getattr(rows, "column_names", None) or getattr(rows, "columns", None)  # Arrow, pandas and polars
-    if names is None or not hasattr(rows, "__getitem__") or isinstance(rows, np.ndarray):
-        raise TypeError(
-            f"scores need a table, a data frame or a mapping of columns such as {{'x': x}}, not a {type(rows).__name__}"
-        )
-    return {str(name): rows[name].to_numpy() for name in names}
+from fedpact.federation.frames import columns_of, read_column
 
 
 def matrix(rows: Any, inputs: str, features: Sequence[str] | None, width: int | None) -> np.ndarray:
@@ -30,7 +20,7 @@ def matrix(rows: Any, inputs: str, features: Sequence[str] | None, width: int | 
         if rows.ndim < 2 and width != 1:
             raise ValueError(f"an array of rows has the shape (rows, features), not {rows.shape}")
         return _checked(rows, inputs, features, width)
-    columns = as_columns(rows)
+    columns = columns_of(rows)
     if inputs in columns and (features is None or np.ndim(columns[inputs]) > 1 or inputs not in features):
         named = getattr(rows, "features", None)
         if features is not None and named is not None and tuple(named) != tuple(features):
@@ -38,27 +28,14 @@ def matrix(rows: Any, inputs: str, features: Sequence[str] | None, width: int | 
         return _checked(_numbers(inputs, columns[inputs]), inputs, features, width)
     if features is None:
         raise ValueError(f"scores need the column {inputs!r} of numbers; there is {', '.join(columns)}")
-    missing = [name for name in features if name not in columns]
-    if missing:
-        raise ValueError(f"column {missing[0]!r} is missing; there is {', '.join(columns)}")
-    parts = [_numbers(name, columns[name]) for name in features]
-    wide = [name for name, part in zip(features, parts, strict=True) if part.ndim != 1]
-    if wide:
-        raise ValueError(f"column {wide[0]!r} should hold one number per row, as every feature does")
+    parts = [read_column(columns, name).numbers() for name in features]
     return _checked(np.stack(parts, axis=1), inputs, features, width)
 
 
 def _numbers(name: str, column: Any) -> np.ndarray:
     array = np.asarray(column)
     if array.dtype.kind not in "biuf":
-        try:
-            if array.dtype.kind != "O" or any(isinstance(entry, str) for entry in array.ravel()):
-                raise ValueError
-            array = array.astype(
-                float
-            )  # None and missing values of data frames become NaN, which is refused by its place
-        except (TypeError, ValueError):
-            raise ValueError(f"column {name!r} holds something else than numbers") from None
+        raise ValueError(f"column {name!r} holds something else than numbers")
     return array
 
 

@@ -228,7 +228,8 @@ class Run:
         where = self.bound.not_finite()
         return where and f"{where} at the start; make it finite there, or begin elsewhere with start="
 
-    def result(self, problem: Problem, status: Status) -> Result:
+    def result(self, problem: Problem, status: Status, features: Any = None, recipe: Any = None) -> Result:
+        """What is handed back, and saved where the run has a folder. `features`, `recipe`: of the parties' tables."""
         certificate = self.certificate or self.certify()
         if status in (Status.max_rounds, Status.stopped, Status.stalled) and certificate.holds(self.tolerance):
             status = Status.converged
@@ -255,6 +256,8 @@ class Run:
             threshold=_threshold(problem, certificate),
             rows=self.bound.rows,
             ended=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+            features=features,
+            recipe=recipe,
             **answer.more,
         )
         if self.folder is not None:

@@ -10,6 +10,7 @@ import numpy as np
 from fedpact.certificate import Certificate, ConstraintReport
 from fedpact.evaluation.table import Evaluation, cells, titled
 from fedpact.prediction.predictor import warn
+from fedpact.preparation.agreed import AgreedRecipe
 from fedpact.problem.fingerprint import digest
 from fedpact.problem.statement import Problem
 from fedpact.report import promised
@@ -37,7 +38,8 @@ class Result:
       page have it: `dataclasses.replace(result, evaluation=fp.evaluate(result, ...))` adds one to any result.
     - `rows`: of each party, in the order of `parties`; over columns all have the same rows (default: not known).
     - `ended`: when the run did, as text in UTC (default: not known).
-    - `features`: the names of the features, in order; `recipe`: what made them of raw columns (default None: neither is known).
+    - `features`: the names of the features, in order, over columns by party (default None: not known).
+    - `recipe`: what made them of raw columns, where `fp.prepare` did (default None).
     - `widths`: over columns how many features each party has, where its part is in this process (default None).
 
     Where every party has a model of its own, `params` are keyed by party and lie in the parties' sets; `average` is their mean,
@@ -66,8 +68,8 @@ class Result:
     evaluation: Evaluation | None = None
     rows: tuple[int, ...] = ()
     ended: str = ""
-    features: tuple[str, ...] | None = None
-    recipe: Any = None
+    features: tuple[str, ...] | dict[str, tuple[str, ...] | None] | None = None
+    recipe: AgreedRecipe | None = None
     widths: dict[str, int] | None = None
 
     @property

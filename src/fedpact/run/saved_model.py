@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from fedpact import __about__
 from fedpact.certificate import Certificate, ConstraintReport
+from fedpact.federation.table import INPUTS
 from fedpact.prediction.describe import describe, named
 from fedpact.prediction.forms import NoForm, OwnForm, SplitForm
 from fedpact.prediction.own_code import scored_with
 from fedpact.prediction.predictor import Predictor
+from fedpact.preparation.agreed import AgreedRecipe
 from fedpact.problem.decision_rule import DecisionRule
 from fedpact.problem.fingerprint import digest
 from fedpact.problem.models import Model
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from fedpact.run.result import Result
 
 MODEL = "model"  # the folder of the model in that of a run
+Y = "y"  # the column of labels that a recipe makes
 NUMBERS = ("stationarity", "feasibility", "complementarity")
 
 
@@ -59,28 +62,36 @@ class Outcome:
         return dataclasses.asdict(self)
 
 
+def reads_features(problem: Problem) -> bool:
+    """Whether the model reads the column "x", whose features tables have names for."""
+    return problem.model is not None and getattr(problem.model, "inputs", INPUTS) == INPUTS
+
+
 def predictor_of(result: "Result") -> Predictor:
     """The model of a result, with the parties' own models or parts where they are in this process."""
     problem, model, params = result.problem, result.problem.model, result.params
+    features, recipe = result.features, result.recipe
+    by_party = features if isinstance(features, dict) else dict.fromkeys(result.parties, features)
     split = "columns" if isinstance(model, SplitModel) else "rows" if result.average is None else "personal"
     parts: dict[str, Predictor] = {}
     outcome = Outcome.of(result)
     if isinstance(model, SplitModel) and result.widths:
         bottoms = {name: model.bottom_for(width) for name, width in result.widths.items()}
         parts = {
-            name: part_of(problem, bottom, params[name], name, result.parties, outcome)
+            name: part_of(problem, bottom, params[name], name, result.parties, outcome, by_party[name], recipe)
             for name, bottom in bottoms.items()
         }
     elif result.unprojected is not None:
         parts = {
-            name: part_of(problem, model, params[name], name, result.parties, outcome) for name in result.unprojected
+            name: part_of(problem, model, params[name], name, result.parties, outcome, by_party[name], recipe)
+            for name in result.unprojected
         }
     shared = params.get(TOP, {}) if split == "columns" else result.average if split == "personal" else params
     return Predictor(
         **_trained(model, shared),
-        rule=_rule(problem, result.threshold),
-        features=result.features,
-        recipe=result.recipe,
+        rule=_rule(problem, result.threshold, recipe),
+        features=None if isinstance(features, dict) else features,
+        recipe=recipe,
         status=result.status,
         message=result.message,
         certificate=_certificate(result),
@@ -95,15 +106,22 @@ def predictor_of(result: "Result") -> Predictor:
 
 
 def part_of(
-    problem: Problem, model: Model | None, params: Any, party: str, parties: Sequence[str], outcome: Outcome
+    problem: Problem,
+    model: Model | None,
+    params: Any,
+    party: str,
+    parties: Sequence[str],
+    outcome: Outcome,
+    features: tuple[str, ...] | None,
+    recipe: AgreedRecipe | None,
 ) -> Predictor:
     """A party's own model, or over columns its part: what that party may know, and nothing of others' values."""
     over_columns = isinstance(problem.model, SplitModel)
     return Predictor(
         **_trained(model, params),
-        rule=None if over_columns else _rule(problem, outcome.threshold),
-        features=None,
-        recipe=None,
+        rule=None if over_columns else _rule(problem, outcome.threshold, recipe),
+        features=features,
+        recipe=recipe,
         status=outcome.status,
         message="",
         certificate=dict(outcome.numbers),
@@ -131,11 +149,17 @@ def _trained(model: Model | None, params: Any) -> dict[str, Any]:
     return {"form": form, "params": arrays, "own": own}
 
 
-def _rule(problem: Problem, threshold: float | None) -> DecisionRule | None:
+def _rule(problem: Problem, threshold: float | None, recipe: AgreedRecipe | None) -> DecisionRule | None:
+    """How scores decide, with the labels of the recipe's frames where it made those that the loss reads."""
     try:
-        return DecisionRule.of(problem, threshold)
+        rule = DecisionRule.of(problem, threshold)
     except ValueError:
         return None
+    labels = None if recipe is None else recipe.labels
+    read = [loss.label for loss in problem.losses if loss.classifies is not None]
+    if labels is None or (read and read[0] != Y):
+        return rule
+    return dataclasses.replace(rule, labels=labels if rule.by_class else tuple(labels[int(at)] for at in rule.labels))
 
 
 def _certificate(result: "Result") -> dict[str, Any]:

@@ -24,6 +24,7 @@ from fedpact.run.history import History
 from fedpact.run.loop import Driver, Run, checked_limits
 from fedpact.run.progress import ProgressLine
 from fedpact.run.result import Result
+from fedpact.run.saved_model import reads_features
 from fedpact.run.selection import checked_starts, chosen, from_starts, protected, titled
 from fedpact.settings import bind
 
@@ -142,4 +143,4 @@ def solve(
                     "together; begin again in a new folder"
                 )
         status = run.go(max_rounds, line, watch)
-        return run.result(problem, status)
+        return run.result(problem, status, parties.features if reads_features(problem) else None, parties.recipe)
