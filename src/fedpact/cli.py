@@ -162,6 +162,46 @@ def evaluate(
 
 
 @app.command()
+def predict(
+    model: Annotated[
+        pathlib.Path, typer.Argument(help="The folder of a model: of result.save, or `model` in that of a run.")
+    ],
+    rows: Annotated[pathlib.Path, typer.Argument(help="New rows: a .csv, .csv.gz or .parquet file.")],
+    out: Annotated[
+        pathlib.Path | None, typer.Option(help="A CSV file for the answers (default: they are printed).")
+    ] = None,
+    party: Annotated[str | None, typer.Option(help="Whose own model, where every party has one.")] = None,
+    keep: Annotated[
+        str | None, typer.Option(help="Columns of the rows to be copied beside the answers: id,ward (default: none).")
+    ] = None,
+) -> None:
+    """Predict with a saved model: score, label and probabilities of every row, in the rows' order.
+
+    The file has the columns that the model was trained on: raw ones where it has a recipe, else its features by name. Other
+    columns are ignored. A part of a model over columns gives its part of the scores alone. Linear models and networks of
+    fp.mlp start no JAX; models of your own code predict in Python only, with fp.load(folder, model=...).
+    Warns where the run behind the model ended infeasible or stopped, and ends with 1 where a column is missing or has NaN.
+    """
+    import warnings
+
+    from fedpact.prediction.folder import load
+    from fedpact.prediction.to_file import answers
+
+    try:
+        with warnings.catch_warnings(record=True) as doubts:
+            warnings.simplefilter("always", UserWarning)
+            text = answers(load(model), rows, party, _names(keep) or [])
+        if out is not None:
+            out.write_text(text, encoding="utf-8")
+    except (ImportError, OSError, TypeError, ValueError) as error:
+        typer.echo(f"fedpact: {error}", err=True)
+        raise typer.Exit(1) from None
+    for doubt in dict.fromkeys(str(doubt.message) for doubt in doubts):
+        typer.echo(f"fedpact: warning: {doubt}", err=True)
+    typer.echo(text.rstrip("\n") if out is None else f"{text.count(chr(10)) - 1:,} rows are in {out}")
+
+
+@app.command()
 def reproduce(
     name: Annotated[
         str,

@@ -81,7 +81,7 @@ def _write(predictor: Predictor, path: pathlib.Path) -> None:
         "model": predictor.form.words(),
         "parameters": {
             "sha256": hashlib.sha256(arrays).hexdigest(),
-            "shapes": {name: list(np.shape(array)) for name, array in predictor.params.items()},
+            "shapes": {name: list(np.shape(array)) for name, array in sorted(predictor.params.items())},
         },
         "decision": None if rule is None else vars(rule) | {"labels": list(map(_plain, rule.labels))},
         "features": None if predictor.features is None else list(predictor.features),

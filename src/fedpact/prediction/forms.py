@@ -113,13 +113,13 @@ class ChainForm(Form):
     kind: ClassVar[str] = "chain"
     parts: tuple[Form | str, ...]
 
-    def _models(self) -> list[tuple[str, Form]]:
+    def models(self) -> list[tuple[str, Form]]:
         """With the prefix of their parameters."""
         models = [(f"{place}/", part) for place, part in enumerate(self.parts) if isinstance(part, Form)]
         return [("", models[0][1])] if len(models) == 1 else models
 
     def scores(self, params: Arrays, x: np.ndarray) -> np.ndarray:
-        prefixes, signal = iter(self._models()), x
+        prefixes, signal = iter(self.models()), x
         for part in self.parts:
             if isinstance(part, str):
                 signal = FUNCTIONS[part](signal)
@@ -131,12 +131,12 @@ class ChainForm(Form):
     def shapes(self, params: Arrays) -> dict[str, tuple[int, ...]]:
         return {
             f"{prefix}{name}": shape
-            for prefix, model in self._models()
+            for prefix, model in self.models()
             for name, shape in model.shapes(_of(params, prefix)).items()
         }
 
     def width(self, params: Arrays) -> int | None:
-        prefix, model = self._models()[0]
+        prefix, model = self.models()[0]
         return model.width(_of(params, prefix))
 
     def words(self) -> dict[str, Any]:
@@ -214,7 +214,7 @@ def form_of(words: Any) -> Form:
         case "chain":
             parts = _fields(given, parts=list)["parts"]
             form = ChainForm(tuple(part if isinstance(part, str) else form_of(part) for part in parts))
-            if not form._models() or any(part not in FUNCTIONS for part in form.parts if isinstance(part, str)):
+            if not form.models() or any(part not in FUNCTIONS for part in form.parts if isinstance(part, str)):
                 raise ValueError("its chain has a function that is not known, or no model")
         case "split":
             found = _fields(given, combine=str, top=dict | None)

@@ -27,7 +27,9 @@ def matrix(rows: Any, inputs: str, features: Sequence[str] | None, width: int | 
             raise ValueError(_other_features(inputs, tuple(named), tuple(features)))
         return _checked(_numbers(inputs, columns[inputs]), inputs, features, width)
     if features is None:
-        raise ValueError(f"scores need the column {inputs!r} of numbers; there is {', '.join(columns)}")
+        raise ValueError(
+            f"scores need the column {inputs!r} of numbers, as the model's features have no names; there is {', '.join(columns)}"
+        )
     parts = [read_column(columns, name).numbers() for name in features]
     return _checked(np.stack(parts, axis=1), inputs, features, width)
 
