@@ -11,23 +11,27 @@ from fedpact.problem.decision_rule import DecisionRule
 
 LINEAR = fp.linear()
 COUNTED = fp.mean(fp.decisions(LINEAR, threshold=0.5))
+LOGISTIC = DecisionRule(0.0, (0, 1), probabilities="logistic")
 RULES: dict[str, tuple[fp.Problem, DecisionRule]] = {
-    "logistic": (fp.minimize(fp.mean(fp.logistic_loss(LINEAR))), DecisionRule(0.0, (0, 1))),
+    "logistic": (fp.minimize(fp.mean(fp.logistic_loss(LINEAR))), LOGISTIC),
     "labels": (fp.minimize(fp.mean(fp.smoothed_hinge_loss(LINEAR, labels=(-1, 1)))), DecisionRule(0.0, (-1, 1))),
     "one threshold": (
         fp.minimize(fp.mean(fp.logistic_loss(LINEAR)), [COUNTED <= 0.3]),
-        DecisionRule(0.5, (0, 1)),
+        DecisionRule(0.5, (0, 1), probabilities="logistic"),
     ),
     "two thresholds": (
         fp.minimize(fp.mean(fp.logistic_loss(LINEAR)), [COUNTED <= 0.3, fp.mean(fp.decisions(LINEAR, 1.0)) <= 0.2]),
-        DecisionRule(0.0, (0, 1)),
+        LOGISTIC,
     ),
     "smooth rates decide nothing": (
         fp.minimize(fp.mean(fp.logistic_loss(LINEAR)), [fp.mean(fp.positive_rate(LINEAR)) <= 0.3]),
-        DecisionRule(0.0, (0, 1)),
+        LOGISTIC,
     ),
     "decisions alone": (fp.minimize(fp.mean(fp.squared_loss(LINEAR)), [COUNTED <= 0.3]), DecisionRule(0.5, (0, 1))),
-    "softmax": (fp.minimize(fp.mean(fp.softmax_loss(fp.linear(outputs=3)))), DecisionRule(by_class=True)),
+    "softmax": (
+        fp.minimize(fp.mean(fp.softmax_loss(fp.linear(outputs=3)))),
+        DecisionRule(by_class=True, probabilities="softmax"),
+    ),
     "decisions for a class": (
         fp.minimize(fp.value(fp.squared_norm), [fp.mean(fp.decisions(fp.linear(outputs=3), label=2)) <= 0.3]),
         DecisionRule(by_class=True),

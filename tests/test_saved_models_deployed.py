@@ -134,7 +134,9 @@ def test_over_columns_every_party_has_its_part(tmp_path: pathlib.Path) -> None:
     expected = local.scores(tables)
     np.testing.assert_array_equal(here.scores(tables), expected)
     outputs = {party: part.scores(tables[party]) for party, part in own.items()}
-    np.testing.assert_allclose(server.combine(outputs), expected, rtol=0, atol=1e-10)
+    by_hand = sum(tables[party]["x"] @ part.params["w"] for party, part in own.items())
+    np.testing.assert_allclose(server.combine(outputs), by_hand, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(server.combine(outputs), expected, rtol=0, atol=1e-9)  # of parameters within 1e-10
     np.testing.assert_array_equal(server.decide(server.combine(outputs)), local.predict(tables))
     with pytest.raises(ValueError, match="the label holder decides"):
         own["south"].predict(tables["south"])
@@ -142,7 +144,7 @@ def test_over_columns_every_party_has_its_part(tmp_path: pathlib.Path) -> None:
         server.predict(tables)
     with pytest.raises(ValueError, match="there are none of 'west'"):
         server.combine({"north": outputs["north"], "south": outputs["south"]})
-    with pytest.raises(ValueError, match="'south 1' at place 2"):
+    with pytest.raises(ValueError, match="'south 0' at place 2"):
         own["south"].scores(tables["south"].with_features(["south 1", "south 0"]))
 
 

@@ -83,7 +83,9 @@ def _write(predictor: Predictor, path: pathlib.Path) -> None:
             "sha256": hashlib.sha256(arrays).hexdigest(),
             "shapes": {name: list(np.shape(array)) for name, array in sorted(predictor.params.items())},
         },
-        "decision": None if rule is None else vars(rule) | {"labels": list(map(_plain, rule.labels))},
+        "decision": None
+        if rule is None
+        else vars(rule) | {name: list(map(_plain, getattr(rule, name))) for name in ("labels", "classes")},
         "features": None if predictor.features is None else list(predictor.features),
         "recipe": None if predictor.recipe is None else predictor.recipe.to_json(),
         "status": predictor.status,

@@ -133,8 +133,9 @@ class _Graph:
         else:
             above = self.node("Greater", scores, self.number(rule.threshold))
             place = self.node("Cast", above, to=self.onnx.TensorProto.INT64)
-        chosen = self.node("Gather", self.constant(np.asarray(rule.labels)), place) if rule.labels else place
-        kind = np.asarray(rule.labels or (0,)).dtype.kind
+        names = rule.classes if rule.by_class else rule.labels
+        chosen = self.node("Gather", self.constant(np.asarray(names)), place) if names else place
+        kind = np.asarray(names or (0,)).dtype.kind
         types = {"U": "STRING", "f": "DOUBLE", "b": "BOOL"}
         return self.renamed(chosen, "labels"), getattr(self.onnx.TensorProto, types.get(kind, "INT64"))
 

@@ -58,8 +58,9 @@ class Predictor:
 
     @property
     def labels(self) -> tuple[Any, ...]:
-        """What `predict` gives, in the order of the columns of `predict_proba`: (negative, positive), or the classes."""
-        return () if self.rule is None else self.rule.labels
+        """What `predict` gives, in the order of the columns of `predict_proba`: (negative, positive), or the classes where they
+        have labels; () where they have none, and where nothing is decided."""
+        return () if self.rule is None else self.rule.classes if self.rule.by_class else self.rule.labels
 
     @property
     def threshold(self) -> float | None:

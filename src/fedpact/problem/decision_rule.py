@@ -14,16 +14,17 @@ class DecisionRule:
     """From scores to labels: `rule(scores)`.
 
     - `threshold`: in units of the score; decided positive is score > threshold (default 0).
-    - `labels`: (negative, positive), or one for each class (default (0, 1)).
-    - `by_class`: whether a row has one score for each class and is decided for the largest; there is then no threshold, and
-      the label is the place of the class where `labels` are () (default False).
+    - `labels`: (negative, positive) (default (0, 1)).
+    - `by_class`: whether a row has one score for each class and is decided for the largest; there is then no threshold (default
+      False). `classes`: their labels (default (): their places).
     - `probabilities`: how scores were trained to give them: "logistic", 1/(1 + exp(−score)) for the positive label; "softmax";
       or None (default), where the loss gives none.
     """
 
     threshold: float = 0.0
-    labels: tuple[Any, ...] = (0, 1)
+    labels: tuple[Any, Any] = (0, 1)
     by_class: bool = False
+    classes: tuple[Any, ...] = ()
     probabilities: Literal["logistic", "softmax"] | None = None
 
     @classmethod
@@ -45,19 +46,19 @@ class DecisionRule:
                 assert loss.labels is not None
                 return cls(at, (loss.labels[0], loss.labels[1]), probabilities="logistic" if loss.is_logistic else None)
             if loss.classifies == "classes":
-                return cls(labels=(), by_class=True, probabilities="softmax")
+                return cls(by_class=True, probabilities="softmax")
         if not decided:
             raise ValueError(
                 "the problem has neither a logistic, hinge or softmax loss nor fp.decisions, so nothing says how to decide: "
                 "use result.scores(rows)"
             )
-        return cls(at) if any(rate.label is None for rate in decided) else cls(labels=(), by_class=True)
+        return cls(at) if any(rate.label is None for rate in decided) else cls(by_class=True)
 
     def __call__(self, scores: Any) -> np.ndarray:
         scores = np.asarray(scores)
         if self.by_class:
             places = np.argmax(scores, axis=1)
-            return np.asarray(self.labels)[places] if self.labels else places
+            return np.asarray(self.classes)[places] if self.classes else places
         negative, positive = self.labels
         return np.where(scores > self.threshold, np.asarray(positive), np.asarray(negative))
 

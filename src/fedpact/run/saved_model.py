@@ -159,7 +159,10 @@ def _rule(problem: Problem, threshold: float | None, recipe: AgreedRecipe | None
     read = [loss.label for loss in problem.losses if loss.classifies is not None]
     if labels is None or (read and read[0] != Y):
         return rule
-    return dataclasses.replace(rule, labels=labels if rule.by_class else tuple(labels[int(at)] for at in rule.labels))
+    if rule.by_class:
+        return dataclasses.replace(rule, classes=labels)
+    negative, positive = (labels[int(place)] for place in rule.labels)
+    return dataclasses.replace(rule, labels=(negative, positive))
 
 
 def _certificate(result: "Result") -> dict[str, Any]:
