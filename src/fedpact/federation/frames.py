@@ -104,7 +104,7 @@ def read_column(columns: Mapping[str, Any], name: str, owner: str = "the rows") 
     booleans or strings."""
     if name not in columns:
         raise ValueError(f"column {name!r} of {owner} is missing: there are {', '.join(columns) or 'none'}")
-    kind = getattr(columns[name], "dtype", None)
+    kind: Any = getattr(columns[name], "dtype", None)
     order = tuple(kind.categories.tolist()) if getattr(kind, "ordered", False) and hasattr(kind, "categories") else None
     values, missing = _plain(_array(columns[name]), name, owner)
     return RawColumn(name, owner, values, missing, order)
