@@ -116,7 +116,8 @@ def _array(column: Any) -> np.ndarray:
         plain = isinstance(column.dtype, np.dtype)
         return column.to_numpy() if plain else column.astype(object).where(column.notna(), None).to_numpy()
     if type(column).__module__.startswith("pyarrow"):
-        return _decoded(column).to_numpy(zero_copy_only=False)
+        categories = hasattr(column.type, "value_type")  # which not every version of Arrow can decode
+        return np.array(column.to_pylist(), object) if categories else column.to_numpy(zero_copy_only=False)
     return column if isinstance(column, np.ndarray) else np.array(list(column), object)
 
 
@@ -150,12 +151,3 @@ def _arrow(frame: Any) -> Any:
     except ImportError:
         raise ImportError("polars and Arrow tables are read by pyarrow: pip install 'fedpact[frames]'") from None
     return pyarrow.table(frame)
-
-
-def _decoded(column: Any) -> Any:
-    """An Arrow column, with categories as the values that they stand for."""
-    import pyarrow
-
-    if pyarrow.types.is_dictionary(column.type):
-        return column.cast(column.type.value_type)
-    return column
