@@ -132,6 +132,8 @@ def _plain(array: np.ndarray, name: str, owner: str) -> tuple[np.ndarray, np.nda
     if array.dtype.kind != "O":
         what = "dates" if array.dtype.kind in "Mm" else str(array.dtype)
         raise ValueError(f"column {name!r} of {owner} holds {what}; make numbers or strings of them")
+    if set(map(type, array.tolist())) == {str}:  # most columns, and quick
+        return array.astype(str), np.zeros(len(array), bool)
     missing = np.array([value is None or value != value for value in array.tolist()], bool)
     present = [v.item() if isinstance(v, np.generic) else v for v in array[~missing].tolist()]
     types = {type(value) for value in present}
