@@ -106,8 +106,18 @@ def test_as_scikit_learn_on_pooled_rows(name: str) -> None:
     frames = split(frame, 4)
     x, pooled = together(fp.prepare(fp.Recipe(steps), frames), frames)
     wanted = np.asarray(ColumnTransformer(transformers).fit_transform(pooled), float)
-    # columns far from zero: scikit-learn's own mean has the rounding of 1e6
+    # "pay" is 1e6 deviations away from zero, and so is the rounding of scikit-learn's mean
     np.testing.assert_allclose(x, wanted, rtol=0, atol=1e-9 if "pay" in transformers[0][2] else 1e-12)
+
+
+def test_columns_far_from_zero_keep_their_digits() -> None:
+    frames = split(rows(), 4)
+    x, pooled = together(fp.prepare(fp.Recipe([fp.standardize("pay")]), frames), frames)
+    exact = pooled["pay"].to_numpy().astype(np.longdouble)
+    wanted = (exact - exact.mean()) / exact.std()
+    np.testing.assert_allclose(
+        x[:, 0], wanted.astype(float), rtol=0, atol=3e-10
+    )  # half the spacing of numbers near 1e6
 
 
 @settings(max_examples=40, deadline=None)
@@ -122,6 +132,7 @@ def test_as_scikit_learn_on_pooled_rows(name: str) -> None:
 )
 def test_as_scikit_learn_however_rows_are_split(values: list[Any], parties: int, seed: int) -> None:
     frame = pd.DataFrame(values, columns=["bmi", "smoker", "grade", "age"]).astype({"bmi": float})
+    frame["age"] /= 1000
     frame.loc[frame.index[0], "bmi"] = 1.0  # some value is there
     frames = split(frame, parties, seed)
     recipe = fp.Recipe([fp.standardize("age"), fp.scale("age"), fp.impute("bmi"), fp.one_hot("smoker")])
@@ -138,8 +149,10 @@ def test_as_scikit_learn_however_rows_are_split(values: list[Any], parties: int,
         ]
     ).fit_transform(pooled)
     spread = float(np.std(pooled["age"]))
-    digits = 1e-12 if spread == 0 or spread > 1e-3 * np.abs(pooled["age"]).max() else 1e-6
-    np.testing.assert_allclose(x, np.asarray(wanted, float), rtol=1e-12, atol=digits)
+    rounding = (
+        np.finfo(float).eps * np.abs(pooled["age"]).max() / spread if spread else 0.0
+    )  # of the mean, in deviations
+    np.testing.assert_allclose(x, np.asarray(wanted, float), rtol=1e-12, atol=max(1e-12, 20 * rounding))
 
 
 @settings(max_examples=60, deadline=None)
