@@ -4,7 +4,8 @@
 digests = ["1f0c…"]         # pacts that may run here; `fedpact wire pact.py` prints a pact's digest (default: any)
 min_rows = 20               # rows behind any mean and in any group that the party reveals, batches too; over columns, where every
                             # row's output is sent, a party with more than 1 takes no part; of an evaluation, groups with fewer
-                            # rows of a label are withheld (default: 1)
+                            # rows of a label are withheld; of a recipe, smaller categories are, and with more than 1 the party
+                            # tells no least and greatest values and no histograms (default: 1)
 max_rounds = 500            # that the party answers in one run, repeated ones after a resume too (default: no limit)
 secure_summation = false    # whether the server may see sums over parties only (default: false)
 """

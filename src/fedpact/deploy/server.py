@@ -122,6 +122,7 @@ def _served(
         "seed": seed,
         "disclose": bound.discloses,
         "run": link.run,
+        **({} if pact.recipe is None else {"recipe": pact.recipe_digest}),
     }
     run.open(home, owner, resume)
     if before is not None:

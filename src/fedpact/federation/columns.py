@@ -88,9 +88,9 @@ def split_columns(
     labels = {name: table[name] for name in table.columns if name not in taken and name != id}
     tables = {}
     for name, features in groups.items():
-        part = Table({INPUTS: _features(table, features), **(labels if name in chosen else {})})
-        names = _feature_names(table, features)
-        tables[name] = part if names is None else part.with_features(names)
+        own = Table({INPUTS: _features(table, features), **(labels if name in chosen else {})})
+        named = _feature_names(table, features)
+        tables[name] = own if named is None else own.with_features(named)
     if id is not None:
         _check_ids({"the table": _column(table, id, "the table")})
     return ColumnParties(tables, chosen)
@@ -145,10 +145,10 @@ def _features(table: Table, features: list[Any]) -> np.ndarray:
 
 
 def _feature_names(table: Table, features: list[Any]) -> list[str] | None:
-    """Their names, where each is a column by name of one number a row, or a place in an "x" whose features have names."""
+    """What these features are called; None where that is not known."""
     if all(isinstance(f, str) for f in features):
         return features if all(table[f].ndim == 1 for f in features) else None
-    return None if table.features is None else [table.features[f] for f in features]
+    return None if table.features is None else [table.features[int(f)] for f in features]
 
 
 def _active(active: Sequence[str] | str | None, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -199,8 +199,8 @@ def _aligned(tables: dict[str, Table], active: tuple[str, ...], id: str | None) 
                 f"{title(name)} is passive, but its table holds {', '.join(map(repr, extra))}: take it out, or name the party "
                 "in active="
             )
-        kept = Table({INPUTS: features, **(labels if name in active else {})})
-        out[name] = kept if table.features is None else kept.with_features(table.features)
+        own = Table({INPUTS: features, **(labels if name in active else {})})
+        out[name] = own if table.features is None else own.with_features(table.features)
     return ColumnParties(out, active)
 
 

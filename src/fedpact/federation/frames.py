@@ -56,7 +56,7 @@ class RawColumn:
     def tags(self) -> list[Tag]:
         """The values that are there as Python's own; whole numbers are integers, however they are stored."""
         present = self.present()
-        if present.dtype.kind == "f" and np.all(present == np.round(present)):
+        if present.dtype.kind == "f" and np.all((present == np.round(present)) & (np.abs(present) < 2**53)):
             present = present.astype(np.int64)
         return present.tolist()
 
@@ -92,24 +92,33 @@ def columns_of(frame: Any) -> dict[str, Any]:
     return dict(zip(map(str, names), columns, strict=True))
 
 
+def rows_of(frame: Any, places: np.ndarray) -> Any:
+    """Some rows of a frame or mapping of columns, by their places."""
+    if is_pandas(frame):
+        return frame.iloc[places]
+    return {name: _array(column)[places] for name, column in columns_of(frame).items()}
+
+
 def read_column(columns: Mapping[str, Any], name: str, owner: str = "the rows") -> RawColumn:
     """One column of what `columns_of` gives. Raises ValueError where it is not there, or holds something else than numbers,
     booleans or strings."""
     if name not in columns:
         raise ValueError(f"column {name!r} of {owner} is missing: there are {', '.join(columns) or 'none'}")
-    column = columns[name]
-    order = None
-    if hasattr(column, "iloc"):  # a pandas series
-        if getattr(column.dtype, "ordered", False):
-            order = tuple(column.dtype.categories.tolist())
-        plain = isinstance(column.dtype, np.dtype)
-        array = column.to_numpy() if plain else column.astype(object).where(column.notna(), None).to_numpy()
-    elif hasattr(column, "dictionary_decode") or type(column).__module__.startswith("pyarrow"):
-        array = _decoded(column).to_numpy(zero_copy_only=False)
-    else:
-        array = np.asarray(column) if isinstance(column, np.ndarray) else np.array(list(column), object)
-    values, missing = _plain(array, name, owner)
+    kind: Any = getattr(columns[name], "dtype", None)
+    order = tuple(kind.categories.tolist()) if getattr(kind, "ordered", False) and hasattr(kind, "categories") else None
+    values, missing = _plain(_array(columns[name]), name, owner)
     return RawColumn(name, owner, values, missing, order)
+
+
+def _array(column: Any) -> np.ndarray:
+    """A column of `columns_of` as an array, of objects where values may be missing that are no numbers."""
+    if hasattr(column, "iloc"):  # a pandas series
+        plain = isinstance(column.dtype, np.dtype)
+        return column.to_numpy() if plain else column.astype(object).where(column.notna(), None).to_numpy()
+    if type(column).__module__.startswith("pyarrow"):
+        categories = hasattr(column.type, "value_type")  # which not every version of Arrow can decode
+        return np.array(column.to_pylist(), object) if categories else column.to_numpy(zero_copy_only=False)
+    return column if isinstance(column, np.ndarray) else np.array(list(column), object)
 
 
 def _plain(array: np.ndarray, name: str, owner: str) -> tuple[np.ndarray, np.ndarray]:
@@ -123,6 +132,8 @@ def _plain(array: np.ndarray, name: str, owner: str) -> tuple[np.ndarray, np.nda
     if array.dtype.kind != "O":
         what = "dates" if array.dtype.kind in "Mm" else str(array.dtype)
         raise ValueError(f"column {name!r} of {owner} holds {what}; make numbers or strings of them")
+    if set(map(type, array.tolist())) == {str}:  # most columns, and quick
+        return array.astype(str), np.zeros(len(array), bool)
     missing = np.array([value is None or value != value for value in array.tolist()], bool)
     present = [v.item() if isinstance(v, np.generic) else v for v in array[~missing].tolist()]
     types = {type(value) for value in present}
@@ -142,12 +153,3 @@ def _arrow(frame: Any) -> Any:
     except ImportError:
         raise ImportError("polars and Arrow tables are read by pyarrow: pip install 'fedpact[frames]'") from None
     return pyarrow.table(frame)
-
-
-def _decoded(column: Any) -> Any:
-    """An Arrow column, with categories as the values that they stand for."""
-    import pyarrow
-
-    if pyarrow.types.is_dictionary(column.type):
-        return column.cast(column.type.value_type)
-    return column

@@ -3,12 +3,9 @@
 import abc
 import dataclasses
 import itertools
-import math
 import numbers
 from collections.abc import Sequence
-from typing import Any, Literal
-
-import numpy as np
+from typing import Literal
 
 from fedpact.federation.frames import Tag
 from fedpact.preparation.encoders import (
@@ -20,10 +17,20 @@ from fedpact.preparation.encoders import (
     OneHotEncoder,
     OrdinalEncoder,
 )
+from fedpact.preparation.step_options import (
+    Missing,
+    cell_count,
+    check_choice,
+    column_names,
+    fill_options,
+    number,
+    pair,
+    tag_list,
+    value_range,
+)
 from fedpact.preparation.summary import Ask, Summary
 
 CELLS = 1000  # of a histogram
-Missing = Literal["error", "mean", "median"] | float
 Unknown = Literal["error", "own", "zeros"]
 
 
@@ -184,8 +191,8 @@ def standardize(
     A constant column keeps its deviation of 1. Parties tell the sum and the sum of squares of each column.
     """
     return NumberStep(
-        _named("standardize", columns), "standardize", *_filled_by("standardize", missing, indicator),
-        within=_within("standardize", within), cells=_cells("standardize", cells),
+        column_names("standardize", columns), "standardize", *fill_options("standardize", missing, indicator),
+        within=value_range("standardize", within), cells=cell_count("standardize", cells),
     )  # fmt: skip
 
 
@@ -208,13 +215,13 @@ def scale(
     - `cells`: of a histogram, equal parts of that range (2 to 100,000, default 1000).
     """
     if quantiles is not None:
-        ends = _pair("scale", "quantiles", quantiles)
+        ends = pair("scale", "quantiles", quantiles)
         if not 0 <= ends[0] < ends[1] <= 1:
             raise ValueError(f"fp.scale(quantiles={quantiles!r}): two numbers from 0 to 1, such as (0.05, 0.95)")
         quantiles = ends
     return NumberStep(
-        _named("scale", columns), "scale", *_filled_by("scale", missing, indicator), quantiles,
-        within=_within("scale", within), cells=_cells("scale", cells),
+        column_names("scale", columns), "scale", *fill_options("scale", missing, indicator), quantiles,
+        within=value_range("scale", within), cells=cell_count("scale", cells),
     )  # fmt: skip
 
 
@@ -234,8 +241,8 @@ def impute(
     if by == "error":
         raise ValueError("fp.impute(by='error'): 'mean', 'median' or a number; fp.passthrough refuses missing values")
     return NumberStep(
-        _named("impute", columns), "impute", *_filled_by("impute", by, indicator, "by"),
-        within=_within("impute", within), cells=_cells("impute", cells),
+        column_names("impute", columns), "impute", *fill_options("impute", by, indicator, "by"),
+        within=value_range("impute", within), cells=cell_count("impute", cells),
     )  # fmt: skip
 
 
@@ -260,20 +267,20 @@ def bins(
         raise ValueError("fp.bins needs edges= (numbers in rising order) or count= (how many intervals)")
     stated = None
     if edges is not None:
-        stated = tuple(_number("bins", "edges", edge) for edge in edges)
+        stated = tuple(number("bins", "edges", edge) for edge in edges)
         if not stated or any(b <= a for a, b in itertools.pairwise(stated)):
             raise ValueError(f"fp.bins(edges={edges!r}): at least one number, in rising order")
     elif isinstance(count, bool) or not isinstance(count, numbers.Integral) or count < 2:
         raise ValueError(f"fp.bins(count={count!r}): a whole number, at least 2")
     return NumberStep(
-        _named("bins", columns), "bins", *_filled_by("bins", missing, indicator), None, stated, int(count or 0),
-        _within("bins", within), _cells("bins", cells),
+        column_names("bins", columns), "bins", *fill_options("bins", missing, indicator), None, stated, int(count or 0),
+        value_range("bins", within), cell_count("bins", cells),
     )  # fmt: skip
 
 
 def passthrough(*columns: str) -> NumberStep:
     """Columns of numbers as they are; missing values are refused."""
-    return NumberStep(_named("passthrough", columns), "passthrough")
+    return NumberStep(column_names("passthrough", columns), "passthrough")
 
 
 def one_hot(
@@ -295,14 +302,14 @@ def one_hot(
       parties, unknown ones cannot be told from these and are in "smoker=(other)".
     - `missing`: what is done with missing ones: "error" (default), "own" (a column "smoker=(missing)") or "zeros".
     """
-    _check_choice("one_hot", "unknown", unknown, ("error", "own", "zeros"))
-    _check_choice("one_hot", "missing", missing, ("error", "own", "zeros"))
+    check_choice("one_hot", "unknown", unknown, ("error", "own", "zeros"))
+    check_choice("one_hot", "missing", missing, ("error", "own", "zeros"))
     if isinstance(rare, bool) or not isinstance(rare, numbers.Integral) or rare < 0:
         raise ValueError(f"fp.one_hot(rare={rare!r}): a number of rows, at least 0")
-    stated = _tags("one_hot", "categories", categories)
+    stated = tag_list("one_hot", "categories", categories)
     if stated is not None and rare:
         raise ValueError("fp.one_hot: rare= is for categories that are learnt; leave it out where categories= has them")
-    return CategoryStep(_named("one_hot", columns), "one_hot", stated, int(rare), unknown, missing)
+    return CategoryStep(column_names("one_hot", columns), "one_hot", stated, int(rare), unknown, missing)
 
 
 def ordinal(
@@ -319,10 +326,10 @@ def ordinal(
     - `unknown`: what is done with a category that nobody had: "error" (default), or "own": it gets the number after the last.
     - `missing`: what is done with missing ones: "error" (default), or "own": they get a number after all others.
     """
-    _check_choice("ordinal", "unknown", unknown, ("error", "own"))
-    _check_choice("ordinal", "missing", missing, ("error", "own"))
-    stated = _tags("ordinal", "order", order)
-    return CategoryStep(_named("ordinal", columns), "ordinal", stated, 0, unknown, missing)
+    check_choice("ordinal", "unknown", unknown, ("error", "own"))
+    check_choice("ordinal", "missing", missing, ("error", "own"))
+    stated = tag_list("ordinal", "order", order)
+    return CategoryStep(column_names("ordinal", columns), "ordinal", stated, 0, unknown, missing)
 
 
 def label(column: str, positive: Tag | None = None, negative: Tag | None = None) -> Label:
@@ -333,73 +340,10 @@ def label(column: str, positive: Tag | None = None, negative: Tag | None = None)
       and numbers stay as they are.
     - `negative`: the other label (default: the only other one that the parties have).
     """
-    (name,) = _named("label", (column,))
+    (name,) = column_names("label", (column,))
     for option, tag in (("positive", positive), ("negative", negative)):
         if tag is not None:
-            _tags("label", option, [tag])
+            tag_list("label", option, [tag])
     if negative is not None and (positive is None or negative == positive):
         raise ValueError(f"fp.label(negative={negative!r}): together with another one, positive=")
     return Label(name, positive, negative)
-
-
-def _named(step: str, columns: Sequence[Any]) -> tuple[str, ...]:
-    wrong = [column for column in columns if not isinstance(column, str)]
-    if wrong or not columns:
-        raise TypeError(f"fp.{step} takes the names of columns: fp.{step}('age', 'bmi'), not {wrong or 'none'}")
-    if len(set(columns)) < len(columns):
-        raise ValueError(f"fp.{step}: a column is named twice: {', '.join(columns)}")
-    return tuple(columns)
-
-
-def _filled_by(step: str, missing: Any, indicator: Any, option: str = "missing") -> tuple[Missing, bool]:
-    if not isinstance(indicator, bool):
-        raise TypeError(f"fp.{step}(indicator={indicator!r}): True or False")
-    if indicator and missing == "error":
-        raise ValueError(f"fp.{step}(indicator=True): say too what is put in place of missing values, by missing=")
-    if isinstance(missing, str):
-        _check_choice(step, option, missing, ("error", "mean", "median"), ", or a number")
-        return missing, indicator  # type: ignore[return-value]  # one of the three
-    return _number(step, option, missing), indicator
-
-
-def _check_choice(step: str, option: str, given: Any, allowed: tuple[str, ...], more: str = "") -> None:
-    if given not in allowed:
-        raise ValueError(f"fp.{step}({option}={given!r}): one of {', '.join(map(repr, allowed))}{more}")
-
-
-def _number(step: str, option: str, given: Any) -> float:
-    if isinstance(given, bool) or not isinstance(given, numbers.Real) or not math.isfinite(given):
-        raise ValueError(f"fp.{step}({option}=...): {given!r} is no finite number")
-    return float(given)
-
-
-def _pair(step: str, option: str, given: Any) -> tuple[float, float]:
-    if not isinstance(given, Sequence) or len(given) != 2:
-        raise ValueError(f"fp.{step}({option}={given!r}): two numbers")
-    return _number(step, option, given[0]), _number(step, option, given[1])
-
-
-def _within(step: str, given: Any) -> tuple[float, float] | None:
-    if given is None:
-        return None
-    low, high = _pair(step, "within", given)
-    if not low < high:
-        raise ValueError(f"fp.{step}(within={given!r}): the first number is to be below the second")
-    return low, high
-
-
-def _cells(step: str, given: Any) -> int:
-    if isinstance(given, bool) or not isinstance(given, int | np.integer) or not 2 <= given <= 100_000:
-        raise ValueError(f"fp.{step}(cells={given!r}): a whole number from 2 to 100,000")
-    return int(given)
-
-
-def _tags(step: str, option: str, given: Any) -> tuple[Tag, ...] | None:
-    if given is None:
-        return None
-    if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray) or not len(given):
-        raise TypeError(f"fp.{step}({option}={given!r}): a list of values")
-    tags = tuple(tag.item() if isinstance(tag, np.generic) else tag for tag in given)
-    if not all(isinstance(tag, str | int | float | bool) and tag == tag for tag in tags) or len(set(tags)) < len(tags):
-        raise ValueError(f"fp.{step}({option}={given!r}): strings or numbers, each once")
-    return tags

@@ -179,8 +179,13 @@ class Pact:
         if self.promise is not None:
             agreed += [self.promise.terms, [tested.range for tested in self.promise.statements.means]]
         if self.recipe is not None:
-            agreed += [self.recipe.to_json() if isinstance(self.recipe, AgreedRecipe) else self.recipe]
+            agreed.append(self.recipe_digest)
         return digest([digest(self.problem.public), *agreed])
+
+    @property
+    def recipe_digest(self) -> str:
+        """A digest of the recipe, as it is stated or as it was fitted before."""
+        return digest(self.recipe.to_json() if isinstance(self.recipe, AgreedRecipe) else self.recipe)
 
     def options_for(self, setting: Setting) -> Algorithm:
         """The method for a setting: the pact's own or the default one, with its `privacy` option."""
