@@ -103,7 +103,7 @@ key. Everybody needs Python with `pip install "fedpact[flower]=={version}"`, act
 | 1 | server | `server/start.sh` | Flower's superlink, on {server}:{port}; keep it running |
 | 2 | server | `server/register.sh` | once: registers the parties' keys, each under its party's name |
 | 3 | each site | `{first}/start.sh`, ... | the site: Flower's supernode and the party's own process; keep it running |
-| 4 | server | `server/run.sh` | the run; its result is in `server/state` |
+| 4 | server | `server/run.sh` | the run; its result is in `server/state`, the model for `fp.load` in `server/state/model` |
 
 **To resume** after anything was stopped or lost: start what is not running (1, 3), then `server/run.sh --resume`. A site that
 was killed (not stopped by Ctrl-C) can be restarted after a minute: until then the server considers its node online.
