@@ -28,7 +28,7 @@ ROOMS = [
     "deploy",
     "datasets",
 ]
-INSIDE = [*ROOMS, "postprocess"]
+INSIDE = [*ROOMS, "postprocess", "trackers"]
 ORDER = [*INSIDE, PUBLIC, "reproduce", "cli", "__main__"]
 FOR_ALL = {"arrays", "records", "precision", "files", "__about__"}
 FORBIDDEN = {
@@ -37,6 +37,7 @@ FORBIDDEN = {
     "engines": {"algorithms", "privacy"},
     "datasets": set(INSIDE) - {"federation"},
     "evaluation": {"algorithms", "privacy", "engines", "settings"},
+    "trackers": set(INSIDE) - {"run"},
     "prediction": set(INSIDE) - {"problem", "federation", "preparation"},
     "postprocess": set(INSIDE) - {"evaluation"},
 }  # though their place would allow it

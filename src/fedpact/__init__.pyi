@@ -4,6 +4,7 @@ from . import datasets as datasets
 from . import postprocess as postprocess
 from . import protocol as protocol
 from . import sets as sets
+from . import trackers as trackers
 from .algorithms.averaging.fed_avg import FedAvg
 from .algorithms.averaging.fed_prox import FedProx
 from .algorithms.averaging.fed_sgd import FedSGD
@@ -181,6 +182,7 @@ __all__ = [
     "squared_loss",
     "squared_norm",
     "standardize",
+    "trackers",
     "tradeoff",
     "true_negative_rate",
     "true_positive_rate",

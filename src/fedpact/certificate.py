@@ -10,6 +10,7 @@ exchange, can recompute it (`fp.verify`). The measurement for each setting is in
 """
 
 import dataclasses
+import html
 import math
 from typing import Any
 
@@ -28,6 +29,7 @@ EXACT = 1e-9  # counted rates are exact, up to the rounding of sums
 FAR = 10.0  # times 1 + ‖parameters‖: where no feasible point is within this, none is to be expected at all
 SERVER = "server"
 ALL_ROWS = "all rows"
+MOST_LINES = 50  # of a certificate's table in a notebook
 
 
 class Counted(Record):
@@ -195,6 +197,25 @@ class Certificate:
                 return report
         known = ", ".join(repr(r.name) for r in self.constraints) or "none"
         raise KeyError(f"no constraint is named {name!r}; there are: {known}")
+
+    def _repr_html_(self) -> str:
+        """For notebooks: every constraint at its holders, those with the least room first, then the three numbers."""
+        heads = ("constraint", "bound", "at", "value", "margin", "multiplier")
+        lines = [
+            (r.name, r.bound, r.holders[at], *(f"{x[at]:.6g}" for x in (r.values, r.margins, r.multipliers)))
+            for r in self.constraints
+            for at in np.argsort(r.margins, kind="stable").tolist()
+        ]
+        more = f"<p>… and {len(lines) - MOST_LINES} more</p>" if len(lines) > MOST_LINES else ""
+        rows = "".join(
+            f"<tr>{''.join(f'<td>{html.escape(str(cell))}</td>' for cell in line)}</tr>" for line in lines[:MOST_LINES]
+        )
+        top = "".join(f"<th>{head}</th>" for head in heads)
+        table = f"<table><thead><tr>{top}</tr></thead><tbody>{rows}</tbody></table>{more}" if lines else ""
+        numbers = "   ".join(
+            f"{name} {getattr(self, name):.1e}" for name in ("stationarity", "feasibility", "complementarity")
+        )
+        return f"{table}<p>objective {self.objective:.6g}   {numbers}</p>"
 
 
 def certificate_of(names: tuple[str, ...], compiled: Compiled, measured: Measured, answer: Answer) -> Certificate:

@@ -14,6 +14,7 @@ from fedpact.preparation.agreed import AgreedRecipe
 from fedpact.problem.fingerprint import digest
 from fedpact.problem.statement import Problem
 from fedpact.report import promised
+from fedpact.report.markup import text
 from fedpact.report.words import in_bytes
 from fedpact.run.history import History
 from fedpact.run.saved_model import predictor_of
@@ -224,6 +225,13 @@ class Result:
         return [f"{whose}, farthest outside its set: {personal.distances[at]:.2g} at {at}{before}"]
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """For notebooks: how it ended, the certificate, the evaluation where there is one, and what it cost."""
+        head = f"<p><b>{text(self.status)}</b>: {text(self.message)}</p>"
+        evaluation = "" if self.evaluation is None else self.evaluation._repr_html_()
+        figures = ", ".join(f"{text(name)} {text(words)}" for name, words in self.summary().items())
+        return f"{head}{self.certificate._repr_html_()}{evaluation}<p>{figures}</p>"
 
 
 def _units_in_words(certificate: Certificate) -> str:

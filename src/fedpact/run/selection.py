@@ -16,6 +16,7 @@ from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Algorithm, Begin, Goal, Method
 from fedpact.protocol.options import check
 from fedpact.protocol.phases import play
+from fedpact.report.markup import text
 from fedpact.report.words import in_bytes
 from fedpact.settings import bind
 from fedpact.settings.base import Bound
@@ -134,6 +135,9 @@ class Explanation:
                 f"Similar problems took {fewest} to {most} rounds (`fedpact reproduce rounds`): {low} to {high} for each party."
             )
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return "".join(f"<p>{text(line)}</p>" for line in str(self).splitlines())
 
 
 @in_double

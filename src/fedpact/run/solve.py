@@ -78,7 +78,8 @@ def solve(
     - `driver`: what is compiled. "host": only what parties do, the server computes with NumPy (default of methods of few rounds);
       "chunked": whole rounds, many per call (default of the others); "stepwise": whole rounds, one per call; "fused": the whole
       run as one program, without history. The rounds are the same.
-    - `watch`: a function of the history so far (`fp.History`), called between calls of the driver (default: none).
+    - `watch`: a function of the history so far (`fp.History`), called between calls of the driver; or a tracker such as
+      `fp.trackers.MLflow()`, whose `finish` is called with the result too (default: none).
     - `privacy`: `fp.EncryptedResiduals()` hides the residuals of fp.FairVFL and fp.FedBCD from passive parties (default: none).
     - `engine`: where the parties are: `fp.Mesh()` spreads them over devices or hosts, or anything with
       `connect(bound) -> (bound, network)`, see docs/write_an_engine.md (default: all in this process, vectorised).
@@ -143,4 +144,8 @@ def solve(
                     "together; begin again in a new folder"
                 )
         status = run.go(max_rounds, line, watch)
-        return run.result(problem, status, parties.features if reads_features(problem) else None, parties.recipe)
+        result = run.result(problem, status, parties.features if reads_features(problem) else None, parties.recipe)
+    finish = getattr(watch, "finish", None)
+    if finish is not None:
+        finish(result)
+    return result
