@@ -173,6 +173,8 @@ def test_nothing_else_is_overwritten(result: fp.Result, tmp_path: pathlib.Path) 
     result.save(tmp_path / "model")
     with_model(result, fp.softmax_loss(MODELS["chain"])).save(tmp_path / "model")
     assert fp.load(tmp_path / "model").form.kind == "chain"
+    (tmp_path / "model" / "model.json").unlink()  # as a write that was interrupted leaves it
+    assert fp.load(result.save(tmp_path / "model")).form.kind == "linear"
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "final.tex").write_text("…")
     for folder in (tmp_path / "thesis", tmp_path / "thesis" / "final.tex"):

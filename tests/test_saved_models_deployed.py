@@ -138,6 +138,12 @@ def test_over_columns_every_party_has_its_part(tmp_path: pathlib.Path) -> None:
     np.testing.assert_allclose(server.combine(outputs), by_hand, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(server.combine(outputs), expected, rtol=0, atol=1e-9)  # of parameters within 1e-10
     np.testing.assert_array_equal(server.decide(server.combine(outputs)), local.predict(tables))
+    copied = here.save(tmp_path / "copied")
+    np.testing.assert_array_equal(fp.load(copied).scores(tables), expected)
+    assert not fp.load(server.save(copied)).parts  # those of the model before are gone
+    fp.load(tmp_path / "here" / "model" / "parties" / "north").save(copied / "parties" / "south")
+    with pytest.raises(ValueError, match="not the part of 'south'"):
+        fp.load(copied)
     with pytest.raises(ValueError, match="the label holder decides"):
         own["south"].predict(tables["south"])
     with pytest.raises(ValueError, match="the part of 'north' is with that party"):

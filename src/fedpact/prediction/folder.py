@@ -60,9 +60,15 @@ def save(predictor: Predictor, folder: str | os.PathLike[str]) -> pathlib.Path:
     if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
         raise TypeError(f"save takes the folder of the model, such as 'model', not {folder!r}")
     path = pathlib.Path(folder)
-    if path.exists() and (not path.is_dir() or (any(path.iterdir()) and not (path / WORDS).exists())):
-        what = "holds something else" if path.is_dir() else "is a file"
-        raise ValueError(f"save({str(path)!r}): that {what}; a model is saved in a folder of its own")
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"save({str(path)!r}): that is a file; a model is saved in a folder of its own")
+    ours = {WORDS, ARRAYS, PARTIES, *(f".{name}.part" for name in (WORDS, ARRAYS))}
+    if path.exists() and not (path / WORDS).exists() and {each.name for each in path.iterdir()} - ours:
+        raise ValueError(f"save({str(path)!r}): that holds something else; a model is saved in a folder of its own")
+    for part in (path / PARTIES).glob(
+        f"*/{WORDS}"
+    ):  # of a model that was here: a new one must not be put together with it
+        part.unlink()
     _write(predictor, path)
     return path
 
@@ -120,7 +126,9 @@ def load(folder: str | os.PathLike[str], model: Any = None) -> Predictor:
     for name in predictor.parties if predictor.party is None and predictor.split != "rows" else ():
         below = path / PARTIES / _folder_name(name)
         if (below / WORDS).exists():
-            parts[name] = _read(below)
+            parts[name] = part = _read(below)
+            if (part.digest, part.split, part.party) != (predictor.digest, predictor.split, name):
+                raise ValueError(f"{below} is not the part of {name!r} in this model; load it from its own folder")
     predictor = dataclasses.replace(predictor, parts=parts)
     return predictor if model is None else _with_code(predictor, model)
 
