@@ -18,6 +18,7 @@ import pacts
 import pytest
 import soak
 
+import fedpact as fp
 from fedpact.deploy.flare.job import write_job
 from fedpact.deploy.flare.kit import write_kit
 
@@ -193,9 +194,16 @@ def test_every_method_gives_what_it_gives_in_one_process(
     within = pacts.NOISY.get(name, 1e-10)
     assert record["objective"] == pytest.approx(local.objective, abs=within)
     folders = {party: federation.folder / party / "fedpact" / slug for party in PARTIES}
+    model = fp.load(methods.folder / "fedpact" / slug / "model")
+    assert (model.status, model.digest) == (local.status, local.digest)
     if isinstance(local.params, dict) and set(PARTIES) <= local.params.keys():
         pacts.assert_own(local, folders, within)
+        for party, folder in folders.items():
+            (part,) = folder.glob("*/model")
+            assert fp.load(part).party == party
         return
+    for own, theirs in zip(model.params.values(), jax.tree.leaves(local.params), strict=True):
+        np.testing.assert_allclose(own, theirs, rtol=0, atol=1e-10)
     flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(local.params)])
     np.testing.assert_allclose(w, flat, rtol=0, atol=1e-10)
 

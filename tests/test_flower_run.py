@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("flwr", reason='Flower is not installed: pip install "fedpact[flower]"')
 
+import fedpact as fp
 from fedpact.deploy.flower.kit import write_kit
 from fedpact.deploy.flower.local_run import LocalFederation
 from fedpact.deploy.this_machine import free_port
@@ -42,3 +43,7 @@ def test_the_front_door_gives_what_it_gives_in_this_process(tmp_path: pathlib.Pa
     with np.load(state / "answer.npz") as saved:
         flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(local.params)])
         np.testing.assert_allclose(saved["w"], flat, rtol=0, atol=1e-10)
+    model = fp.load(state / "model")
+    for party in stated.parties:
+        rows = stated.table(party)
+        np.testing.assert_allclose(model.scores(rows), local.scores(rows), rtol=0, atol=1e-9)
