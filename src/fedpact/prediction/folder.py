@@ -190,7 +190,7 @@ def _arrays(file: pathlib.Path, digest: str) -> dict[str, np.ndarray]:
         raise ValueError(
             f"{file} is damaged: it is not the one that {WORDS} was written with; restore both from a copy"
         )
-    arrays = load_arrays(content)
+    arrays = dict(sorted(load_arrays(content).items()))
     for array in arrays.values():
         array.flags.writeable = False
     return arrays

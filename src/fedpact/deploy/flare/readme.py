@@ -38,7 +38,8 @@ def readme_text(
 
 The last prints the run's id. `nvflare job wait ID --startup-kit admin` waits for its end; `nvflare job download ID
 --startup-kit admin` fetches the results: `workspace/fedpact.json` says how the run ended, `workspace/fedpact/{pact.stem}`
-holds its result, and the model for `fp.load` and `fedpact predict` in `model`. Server and sites keep running, for further runs, and restart by themselves when their process dies;
+holds its result, and the model for `fp.load` and `fedpact predict` in `model`. Server and sites keep running, for further
+runs, and restart by themselves when their process dies;
 `server/startup/stop_fl.sh` and the like stop them.
 
 ## To resume after a fault
