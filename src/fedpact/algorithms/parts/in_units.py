@@ -5,7 +5,8 @@
 One exchange before the first round asks every holder for value, slope and curvature of its functions at w⁰. With g and H
 the gradient and the diagonal of the Hessian of f there:
 
-    φ       |f|: the objective without its constant; where that is 0, max_j g_j²/H_j, what a Newton step along an axis gains
+    φ       |f|: the objective without its constant; where that is 0, or its parts cancel, max_j g_j²/H_j, what a Newton step
+            along an axis gains
     S_j     1/√(H_j/φ + (g_j/φ)² + b_j), with b_j the mean of the constraints' squared slopes, each relative to its mean
     σ       max_j S_j |∂_j c|, the largest over parties, but within a factor of ten of the constraint's limit
 
@@ -95,15 +96,27 @@ def start_of(own: Oracle, w: jax.Array) -> tuple[StartSums, jax.Array]:
     return sums, _constraint_units(xp.max(relative * local, axis=1, initial=0.0), limits)
 
 
-def objective_units(value: jax.Array, gradient: jax.Array, bends: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """φ (0 where the objective has no curvature and so no size of its own), and H/φ + (g/φ)² along each axis."""
-    bends = xp.abs(bends)
-    gains = xp.max(xp.where(bends > 0, gradient**2 / _positive(bends), 0.0))
+def objective_units(
+    value: jax.Array, gradient: jax.Array, bends: jax.Array, ridge: Any = 0.0
+) -> tuple[jax.Array, jax.Array]:
+    """φ (0 where the objective has no curvature and so no size of its own), and H/φ + (g/φ)² along each axis.
+
+    `bends` is the curvature of the functions, to which a regulariser adds 2 `ridge`.
+    """
+    own, bends = xp.abs(bends), xp.abs(bends + 2 * ridge)
+    gains = _gains(gradient, bends)
     gains = xp.where(gains > NOTHING * xp.max(bends), gains, xp.max(bends))  # at a minimum: per unit of the parameters
-    phi = xp.where(xp.abs(value) <= ROUNDING * gains, gains, xp.abs(value))
+    # where only the regulariser bends the objective, a step promises much without anything having cancelled
+    phi = xp.where(xp.abs(value) <= ROUNDING * _gains(gradient, own), gains, xp.abs(value))
+    phi = xp.where(phi > 0, phi, gains)
     phi = xp.where(xp.any(bends > 0), phi, 0.0)
     safe = _positive(phi)
     return phi, xp.where(phi > 0, bends / safe + (gradient / safe) ** 2, 0.0)
+
+
+def _gains(gradient: jax.Array, bends: jax.Array) -> jax.Array:
+    """What a Newton step along an axis promises, the most of all axes."""
+    return xp.max(xp.where(bends > 0, gradient**2 / _positive(bends), 0.0))
 
 
 def _relative_squares(slope: jax.Array, shape: jax.Array, size: jax.Array) -> jax.Array:
@@ -125,8 +138,8 @@ def learnt(own: ServerData, w: jax.Array, reply: Reply) -> Units:
     h, functions = own.regularizer, own.functions
     mine, own_units = start_of(functions, w)
     total: StartSums = jax.tree.map(xp.add, reply.sum, mine)
-    gradient, bends = total.gradient + 2 * h.ridge * w, total.hessian_diagonal + 2 * h.ridge
-    phi, shape = objective_units(total.objective + h.value(w), gradient, bends)
+    gradient = total.gradient + 2 * h.ridge * w
+    phi, shape = objective_units(total.objective + h.value(w), gradient, total.hessian_diagonal, h.ridge)
     limits = xp.abs(functions.constants.pooled)
     pooled_slopes = xp.abs(total.pooled_jacobian)
     squares = _relative_squares(pooled_slopes, shape, limits)
