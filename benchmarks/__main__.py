@@ -35,13 +35,12 @@ PARTS = {
     "scaling": scaling,
     "personal": personal,
     "rates": sharp_rates,
-    "decisions": decisions,
     "large": large,
     "cold": cold_start,
     "encrypted": encrypted_round,
 }
 # These want an engine, a device, the whole machine or much time: only where they are named.
-APART = {"flare": flare, "flower": flower, "mesh": mesh, "gpu": gpu, "promises": promises}
+APART = {"decisions": decisions, "flare": flare, "flower": flower, "mesh": mesh, "gpu": gpu, "promises": promises}
 WHICH = f"which (default: all but {', '.join(APART)}, and the page is written; sections of other parts stay in it)"
 
 
@@ -65,8 +64,8 @@ def main() -> None:
             texts.append(text)
     if not chosen:
         head = (
-            "# Benchmarks\n\n`make bench` measures this in one run and writes this page, but for the last section, which names "
-            "its own command; those of engines are on the pages of [NVIDIA FLARE](flare.md), [Flower](flower.md) and [the "
+            "# Benchmarks\n\n`make bench` measures this in one run and writes this page, but for sections that name "
+            "their own command; those of engines are on the pages of [NVIDIA FLARE](flare.md), [Flower](flower.md) and [the "
             "mesh](mesh.md). The machine is shared and noisy: read the ratios.\n\n"
             f"Machine: {machine()}.\n\n"
         )

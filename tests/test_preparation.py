@@ -308,7 +308,8 @@ def test_saved_and_read() -> None:
         assert (again.features, again.labels, again.positive) == (agreed.features, agreed.labels, "yes")
         assert "p0" not in json.dumps(agreed.to_json())
         np.testing.assert_array_equal(again.transform(rows())["x"], agreed.transform(rows())["x"])
-    for damaged in (None, {}, {**agreed.to_json(), "format": 2}, {**agreed.to_json(), "x": [{"encoder": "eval"}]}):
+    flat = {"encoder": "number", "column": "age", "step": "scale", "scale": 0}
+    for damaged in (None, {}, {**agreed.to_json(), "format": 2}, *({**agreed.to_json(), "x": [x]} for x in ({}, flat))):
         with pytest.raises(ValueError, match="that is no recipe"):
             fp.AgreedRecipe.from_json(damaged)
 

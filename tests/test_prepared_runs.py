@@ -208,8 +208,13 @@ def test_one_question_in_a_run(tmp_path: pathlib.Path) -> None:
     north = channel.sites["north"]
     assert "refused" not in unpack(north.answer(asked[0]))[0]
     words, arrays = unpack(asked[0])
+    wider = north.answer(pack(words, {**arrays, "high": arrays["high"] * 2}))
+    assert "asked about its columns in this run already" in unpack(wider)[0]["refused"]
     narrower = north.answer(pack(words, {**arrays, "high": arrays["high"] / 2}))
-    assert "asked about its columns in this run already" in unpack(narrower)[0]["refused"]
+    assert "'age' does not reach its least and greatest value" in unpack(narrower)[0]["refused"]
+    fewer = [categories[1:] for categories in words["categories"]]
+    left_out = north.answer(pack({**words, "categories": fewer}, arrays))
+    assert "the categories of column 'smoker' leave out what it told" in unpack(left_out)[0]["refused"]
     odd = north.answer(pack(words, {**arrays, "high": np.zeros(2)}))
     assert "no question about the pact's recipe" in unpack(odd)[0]["refused"]
     other = north.answer(pack({**words, "run": "0" * 16}, arrays))
@@ -221,6 +226,7 @@ def test_one_question_in_a_run(tmp_path: pathlib.Path) -> None:
     [
         ("survey", {"total": np.full(4, np.nan)}, "'total' holds NaN"),
         ("survey", {"missing": np.full(4, -1)}, "numbers of missing values that cannot be"),
+        ("survey", {"least": np.full(4, -np.inf)}, "least and greatest values of column 'age' that cannot be"),
         ("measure", {"counts 1": np.zeros(1, np.int64)}, "'counts 1' is int64"),
         ("measure", {"squares": np.full(4, -1.0)}, "its sums of squares or its counts are negative"),
     ],

@@ -45,6 +45,7 @@ class Preparing:
         """The sums that the second question asks for; another one in the same run is refused."""
         try:
             asked = Question.read(words, arrays, self.recipe)
+            asked.check_covers(self.recipe, self.survey)
         except (KeyError, TypeError, ValueError) as error:
             raise Refused(f"that is no question about the pact's recipe: {error}") from None
         same = json.dumps(asked.words).encode() + b"".join(array.tobytes() for array in asked.arrays.values())
@@ -80,6 +81,8 @@ def fit_over_parties(
         return recipe
     file = home.path / RECIPE
     if resumed:
+        if not file.exists():
+            raise ValueError(f"{home.path} holds a run whose recipe, {RECIPE}, is gone; begin again in a new folder")
         return AgreedRecipe.from_json(json.loads(file.read_text()))
     most = HEADER + 8 * 4 * len(recipe.asks)
     answers = link.ask_all({**greeting, "kind": "survey"}, {}, most)

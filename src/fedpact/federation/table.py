@@ -76,7 +76,9 @@ class Table(Mapping[str, np.ndarray]):
         another one cannot be a column of a table, with its name.
         """
         if not is_frame(frame):
-            raise TypeError(f"fp.Table.from_frame takes a pandas frame, not {type(frame).__name__}")
+            raise TypeError(
+                f"fp.Table.from_frame takes a data frame of pandas, polars or Arrow, not {type(frame).__name__}"
+            )
         every = columns_of(frame)
         gathered = None if x is None else _names("x", x)
         if columns is not None:
@@ -268,9 +270,7 @@ def as_table(thing: Any) -> Table:
         return Table.from_frame(thing)
     if isinstance(thing, Mapping):
         return Table(thing)
-    raise TypeError(
-        f"a table is a fp.Table, a mapping of columns, a pandas frame or a file, not {type(thing).__name__}"
-    )
+    raise TypeError(f"a table is a fp.Table, a mapping of columns, a data frame or a file, not {type(thing).__name__}")
 
 
 def frame_column(columns: Mapping[str, Any], name: str, na_values: Any = None, dtype: Any = None) -> np.ndarray:
@@ -377,6 +377,8 @@ def _gathered(columns: dict[str, np.ndarray], names: list[str] | None) -> dict[s
     parts = {name: _plain(name, columns[name]) for name in names}
     for name, part in parts.items():
         if part.dtype.kind not in "biuf":
-            raise ValueError(f"column {name!r} holds {kind(part)}, which cannot be stacked into the matrix 'x'")
+            raise ValueError(
+                f"column {name!r} holds {kind(part)}, which cannot be stacked into the matrix 'x'; see fp.Recipe"
+            )
     matrix = np.stack([np.asarray(part, float) for part in parts.values()], axis=1)
     return {"x": matrix, **{name: column for name, column in columns.items() if name not in names}}

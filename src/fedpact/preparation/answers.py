@@ -68,6 +68,11 @@ class Survey:
             check_arrays(arrays, {name: ((len(asks),), kind) for name, kind in kinds.items()}, finite=("total",))
             if np.any((arrays["missing"] < 0) | (arrays["missing"] > rows)):
                 raise ValueError("numbers of missing values that cannot be")
+            for ask, each, least, greatest in zip(asks, sets, arrays["least"], arrays["greatest"], strict=True):
+                if any(isinstance(tag, str) != (each.kind == "strings") for tag in each.categories or ()):
+                    raise ValueError(f"categories of column {ask.column!r} that are not of its kind")
+                if (least, greatest) != (np.inf, -np.inf) and not -np.inf < least <= greatest < np.inf:
+                    raise ValueError(f"least and greatest values of column {ask.column!r} that cannot be")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"that is no answer about a recipe: {error}") from None
         return cls(rows, sets, **{name: arrays[name] for name in kinds})
@@ -107,6 +112,15 @@ class Question:
             if ask.within is not None and ask.cells and ask.within != (arrays["low"][place], arrays["high"][place]):
                 raise ValueError(f"the histogram of column {ask.column!r} has another range than the recipe states")
         return cls(arrays["centre"], arrays["low"], arrays["high"], categories)
+
+    def check_covers(self, recipe: Recipe, own: Survey) -> None:
+        """Raise ValueError where this cannot be what all parties told, since it leaves out what this one did."""
+        for place, ask in enumerate(recipe.asks):
+            below, above = own.least[place] < self.low[place], own.greatest[place] > self.high[place]
+            if ask.cells and ask.extremes and (below or above):
+                raise ValueError(f"the histogram of column {ask.column!r} does not reach its least and greatest value")
+            if not set(own.sets[place].categories or ()) <= set(self.categories[place]):
+                raise ValueError(f"the categories of column {ask.column!r} leave out what it told")
 
 
 def survey(recipe: Recipe, frame: Any, owner: str, min_count: int) -> Survey:

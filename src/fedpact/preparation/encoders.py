@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 import itertools
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -266,9 +267,10 @@ def _made(kind: Any, words: Mapping[str, Any]) -> Any:
     unknown = sorted(stated.keys() - {field.name for field in dataclasses.fields(kind)})
     if unknown or not isinstance(stated["column"], str):
         raise ValueError(f"an encoder of the recipe has {(unknown or ['column'])[0]!r}, which is not known")
-    numbers = [stated.get(name) for name in ("fill", "shift", "scale")] + list(stated.get("edges", ()))
-    if any(isinstance(n, bool) or not isinstance(n, int | float) or n != n for n in numbers if n is not None):
-        raise ValueError(f"an encoder of column {stated['column']!r} holds something else than numbers")
+    numbers: list[Any] = [stated.get(name) for name in ("fill", "shift", "scale")] + list(stated.get("edges", ()))
+    odd = [n for n in numbers if n is not None and (isinstance(n, bool) or not isinstance(n, int | float))]
+    if odd or not all(math.isfinite(n) for n in numbers if n is not None) or stated.get("scale", 1) == 0:
+        raise ValueError(f"an encoder of column {stated['column']!r} holds something else than finite numbers")
     return kind(**stated)
 
 

@@ -30,7 +30,6 @@ from fedpact.protocol.phases import Phase, Phases, ServerData, Step
 from fedpact.records import Record
 
 MOST_PARAMETERS = 400  # above, curvature is not asked for, and the units of parameters stay as they are
-ROUNDING = 1e-12  # an objective this small beside what a Newton step promises is what is left of parts that cancel
 NOTHING = 1e-20  # what a Newton step promises is rounding, where it is this small beside the curvature
 LIMITS = 10.0  # a constraint's unit is within this factor of its limit,
 LEAST = 1e-3  # but not less than this part of its slope
@@ -86,7 +85,7 @@ def start_of(own: Oracle, w: jax.Array) -> tuple[StartSums, jax.Array]:
         bends = own.curvature(w, only).diagonal()
     else:
         bends = xp.zeros_like(w)
-    value = values.objective - own.constants.objective
+    value = xp.where(own.terms_cancel(w), 0.0, values.objective - own.constants.objective)
     _, shape = objective_units(value, slopes.objective, bends)
     relative = xp.abs(slopes.constraints)
     limits = xp.abs(own.constants.constraints)
@@ -96,27 +95,15 @@ def start_of(own: Oracle, w: jax.Array) -> tuple[StartSums, jax.Array]:
     return sums, _constraint_units(xp.max(relative * local, axis=1, initial=0.0), limits)
 
 
-def objective_units(
-    value: jax.Array, gradient: jax.Array, bends: jax.Array, ridge: Any = 0.0
-) -> tuple[jax.Array, jax.Array]:
-    """φ (0 where the objective has no curvature and so no size of its own), and H/φ + (g/φ)² along each axis.
-
-    `bends` is the curvature of the functions, to which a regulariser adds 2 `ridge`.
-    """
-    own, bends = xp.abs(bends), xp.abs(bends + 2 * ridge)
-    gains = _gains(gradient, bends)
+def objective_units(value: jax.Array, gradient: jax.Array, bends: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """φ (0 where the objective has no curvature and so no size of its own), and H/φ + (g/φ)² along each axis."""
+    bends = xp.abs(bends)
+    gains = xp.max(xp.where(bends > 0, gradient**2 / _positive(bends), 0.0))
     gains = xp.where(gains > NOTHING * xp.max(bends), gains, xp.max(bends))  # at a minimum: per unit of the parameters
-    # where only the regulariser bends the objective, a step promises much without anything having cancelled
-    phi = xp.where(xp.abs(value) <= ROUNDING * _gains(gradient, own), gains, xp.abs(value))
-    phi = xp.where(phi > 0, phi, gains)
+    phi = xp.where(value == 0, gains, xp.abs(value))
     phi = xp.where(xp.any(bends > 0), phi, 0.0)
     safe = _positive(phi)
     return phi, xp.where(phi > 0, bends / safe + (gradient / safe) ** 2, 0.0)
-
-
-def _gains(gradient: jax.Array, bends: jax.Array) -> jax.Array:
-    """What a Newton step along an axis promises, the most of all axes."""
-    return xp.max(xp.where(bends > 0, gradient**2 / _positive(bends), 0.0))
 
 
 def _relative_squares(slope: jax.Array, shape: jax.Array, size: jax.Array) -> jax.Array:
@@ -138,8 +125,8 @@ def learnt(own: ServerData, w: jax.Array, reply: Reply) -> Units:
     h, functions = own.regularizer, own.functions
     mine, own_units = start_of(functions, w)
     total: StartSums = jax.tree.map(xp.add, reply.sum, mine)
-    gradient = total.gradient + 2 * h.ridge * w
-    phi, shape = objective_units(total.objective + h.value(w), gradient, total.hessian_diagonal, h.ridge)
+    gradient, bends = total.gradient + 2 * h.ridge * w, total.hessian_diagonal + 2 * h.ridge
+    phi, shape = objective_units(total.objective + h.value(w), gradient, bends)
     limits = xp.abs(functions.constants.pooled)
     pooled_slopes = xp.abs(total.pooled_jacobian)
     squares = _relative_squares(pooled_slopes, shape, limits)
