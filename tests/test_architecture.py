@@ -26,7 +26,7 @@ ROOMS = [
     "deploy",
     "datasets",
 ]
-INSIDE = [*ROOMS, "postprocess"]
+INSIDE = [*ROOMS, "postprocess", "sklearn"]
 ORDER = [*INSIDE, PUBLIC, "reproduce", "cli", "__main__"]
 FOR_ALL = {"arrays", "records", "precision", "__about__"}
 FORBIDDEN = {
@@ -36,6 +36,7 @@ FORBIDDEN = {
     "datasets": set(INSIDE) - {"federation"},
     "evaluation": {"algorithms", "privacy", "engines", "settings"},
     "postprocess": set(INSIDE) - {"evaluation"},
+    "sklearn": set(INSIDE) - {"problem", "federation", "protocol", "run"},
 }  # though their place would allow it
 SOURCES = sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")
 
