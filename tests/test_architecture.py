@@ -28,7 +28,7 @@ ROOMS = [
 ]
 INSIDE = [*ROOMS, "postprocess", "sklearn"]
 ORDER = [*INSIDE, PUBLIC, "reproduce", "cli", "__main__"]
-FOR_ALL = {"arrays", "records", "precision", "__about__"}
+FOR_ALL = {"arrays", "extras", "records", "precision", "__about__"}
 FORBIDDEN = {
     "certificate": {"algorithms", "privacy"},
     "settings": {"algorithms", "privacy"},

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedpact.extras import install
 from fedpact.problem.columns import kind
 
 
@@ -62,7 +63,7 @@ class Table(Mapping[str, np.ndarray]):
 
     @classmethod
     def read(cls, path: str | pathlib.Path, x: Iterable[str] | None = None) -> "Table":
-        """A table from a file, read by pandas (`pip install 'fedpact[frames]'`).
+        """A table from a file, read by pandas (the extra `frames`).
 
         - `path`: a .csv, .csv.gz, .parquet or .pq file.
         - `x`: names of numeric columns to be stacked into one matrix column "x" (rows, len(x)) (default: none).
@@ -77,7 +78,7 @@ class Table(Mapping[str, np.ndarray]):
         try:
             import pandas
         except ImportError:
-            raise ImportError("reading files needs pandas and pyarrow: pip install 'fedpact[frames]'") from None
+            raise ImportError(f"reading files needs pandas and pyarrow: {install('frames')}") from None
         if not path.name.lower().endswith((".csv", ".csv.gz", ".parquet", ".pq")):
             raise ValueError(f"{path.name}: fp.Table.read knows .csv, .csv.gz and .parquet")
         reader = pandas.read_parquet if path.suffix.lower() in (".parquet", ".pq") else pandas.read_csv
