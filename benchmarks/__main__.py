@@ -17,6 +17,7 @@ from benchmarks import (
     flare,
     flower,
     gpu,
+    grid_search,
     large,
     mesh,
     overhead,
@@ -38,6 +39,7 @@ PARTS = {
     "decisions": decisions,
     "large": large,
     "cold": cold_start,
+    "grid": grid_search,
     "encrypted": encrypted_round,
 }
 # These want an engine, a device, the whole machine or much time: only where they are named.

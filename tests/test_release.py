@@ -28,7 +28,7 @@ def test_hints_work_without_a_published_package() -> None:
     """Messages name libraries; `pip install 'fedpact[frames]'` would look for fedpact on an index."""
     told = [path for path in (ROOT / "src").rglob("*.py") if re.search(r"pip install ['\"]fedpact\[", path.read_text())]
     assert told == []
-    assert install("frames") == "pip install 'pandas>=2.2' 'pyarrow>=16'"
+    assert install("images") == f"pip install '{PROJECT['optional-dependencies']['images'][0]}'"
 
 
 def test_without_an_installation_the_checkout_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
