@@ -25,6 +25,7 @@ from benchmarks import (
     promises,
     scaling,
     sharp_rates,
+    torch_callback,
 )
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "benchmarks.md"
@@ -43,7 +44,7 @@ PARTS = {
     "encrypted": encrypted_round,
 }
 # These want an engine, a device, the whole machine or much time: only where they are named.
-APART = {"flare": flare, "flower": flower, "mesh": mesh, "gpu": gpu, "promises": promises}
+APART = {"flare": flare, "flower": flower, "mesh": mesh, "gpu": gpu, "promises": promises, "callback": torch_callback}
 WHICH = f"which (default: all but {', '.join(APART)}, and the page is written; sections of other parts stay in it)"
 
 
