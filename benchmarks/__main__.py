@@ -37,14 +37,21 @@ PARTS = {
     "scaling": scaling,
     "personal": personal,
     "rates": sharp_rates,
-    "decisions": decisions,
     "large": large,
     "cold": cold_start,
     "grid": grid_search,
     "encrypted": encrypted_round,
 }
 # These want an engine, a device, the whole machine or much time: only where they are named.
-APART = {"flare": flare, "flower": flower, "mesh": mesh, "gpu": gpu, "promises": promises, "callback": torch_callback}
+APART = {
+    "decisions": decisions,
+    "flare": flare,
+    "flower": flower,
+    "mesh": mesh,
+    "gpu": gpu,
+    "promises": promises,
+    "callback": torch_callback,
+}
 WHICH = f"which (default: all but {', '.join(APART)}, and the page is written; sections of other parts stay in it)"
 
 
@@ -68,8 +75,8 @@ def main() -> None:
             texts.append(text)
     if not chosen:
         head = (
-            "# Benchmarks\n\n`make bench` measures this in one run and writes this page, but for the last section, which names "
-            "its own command; those of engines are on the pages of [NVIDIA FLARE](flare.md), [Flower](flower.md) and [the "
+            "# Benchmarks\n\n`make bench` measures this in one run and writes this page, but for sections that name "
+            "their own command; those of engines are on the pages of [NVIDIA FLARE](flare.md), [Flower](flower.md) and [the "
             "mesh](mesh.md). The machine is shared and noisy: read the ratios.\n\n"
             f"Machine: {machine()}.\n\n"
         )

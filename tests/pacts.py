@@ -120,6 +120,27 @@ EVALUATED = {
     "columns": PACTS["FedBCD"] + BY_SEX,
 }
 
+PROMISED = """
+import numpy as np
+import fedpact as fp
+
+parties = ["north", "south", "west"]
+model = fp.linear(bias=True)
+found = fp.mean(fp.decisions(model), where=fp.col("y") == 1)
+loss = fp.mean(fp.logistic_loss(model))
+problem = fp.minimize(
+    loss, [(found >= 0.6).named("found"), (loss.pooled() <= 1.5).named("loss")], fp.l2(1e-3)
+)
+options = {"seed": 5}
+promise = {"confidence": 0.9, "held_out": 0.5, "ranges": {"loss": (0, 12)}}
+
+
+def load(party):
+    rng = np.random.default_rng(parties.index(party))
+    x = rng.normal(size=(600, 2))
+    return fp.Table(x=x, y=(x @ [1.0, -1.0] + rng.normal(size=600) > 0.3).astype(int))
+"""
+
 
 NOISY = {"FairVFL encrypted": 1e-6}  # encryption adds noise, which is drawn anew in every run
 

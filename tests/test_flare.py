@@ -28,6 +28,7 @@ from fedpact.deploy.this_machine import free_port
 from fedpact.evaluation.table import Evaluation
 from fedpact.precision import cache_folder
 from fedpact.run.pact import Pact
+from fedpact.run.promise import Promise
 
 pytestmark = [
     pytest.mark.deploy,
@@ -170,6 +171,7 @@ def methods(federation: LocalFederation) -> JobResult:
     """One job that runs a pact for every method."""
     files = {pacts.slug(name): source for name, source in pacts.PACTS.items()} | {"asynchronous": ASYNCHRONOUS}
     files |= {pacts.slug(f"evaluated {name}"): source for name, source in pacts.EVALUATED.items()}
+    files["promised"] = pacts.PROMISED
     give(federation.folder, files)
     every = write_job(federation.folder.parent / "methods", list(files), PARTIES, wait=300.0)
     return federation.run(every, timeout=600.0)
@@ -208,6 +210,18 @@ def test_evaluations_have_the_counts_of_one_process(methods: JobResult, federati
     assert local is not None
     pacts.assert_same_counts(Evaluation.read(methods.folder / "fedpact" / slug / "evaluation.json"), local)
     assert textwrap.indent(str(local), "  ") in methods.pacts[slug]["message"]
+
+
+@pytest.mark.usefixtures("compiled_quickly")
+def test_promises_have_the_counts_of_one_process(methods: JobResult, federation: LocalFederation) -> None:
+    assert methods.pacts["promised"]["finished"], methods.pacts["promised"]["message"]
+    stated = Pact(federation.folder / "server" / "local" / "promised.py")
+    local = stated.run(stated.tables())
+    assert isinstance(local, Promise)
+    assert local.kept
+    assert (methods.folder / "fedpact" / "promised" / "promise.txt").read_text() == f"{local}\n"
+    for party in PARTIES:
+        assert (federation.folder / party / "fedpact" / "promised" / "promises.json").is_file()
 
 
 @pytest.mark.usefixtures("compiled_quickly")

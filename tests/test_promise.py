@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
+import pacts
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -370,32 +371,11 @@ def test_a_candidate_that_did_not_converge_is_not_tested(asked: tuple[fp.Parties
 
 # across organisations
 
-PACT = """
-import numpy as np
-import fedpact as fp
-
-parties = ["north", "south", "west"]
-model = fp.linear(bias=True)
-found = fp.mean(fp.decisions(model), where=fp.col("y") == 1)
-loss = fp.mean(fp.logistic_loss(model))
-problem = fp.minimize(
-    loss, [(found >= 0.6).named("found"), (loss.pooled() <= 1.5).named("loss")], fp.l2(1e-3)
-)
-options = {"seed": 5}
-promise = {"confidence": 0.9, "held_out": 0.5, "ranges": {"loss": (0, 12)}}
-
-
-def load(party):
-    rng = np.random.default_rng(parties.index(party))
-    x = rng.normal(size=(600, 2))
-    return fp.Table(x=x, y=(x @ [1.0, -1.0] + rng.normal(size=600) > 0.3).astype(int))
-"""
-
 
 @pytest.fixture
 def pact(tmp_path: pathlib.Path) -> pathlib.Path:
     file = tmp_path / "pact.py"
-    file.write_text(PACT)
+    file.write_text(pacts.PROMISED)
     return file
 
 
@@ -445,11 +425,11 @@ def test_pacts_name_their_promise(pact: pathlib.Path) -> None:
     assert listed[:3] == ("once, after the last round", "count on the rows that it holds out", "all parties")
     assert "parameters (3 numbers)" in listed[4]
     assert "rows (2 integers)" in listed[6]
-    pact.write_text(PACT.replace("0.9,", "0.95,"))
+    pact.write_text(pacts.PROMISED.replace("0.9,", "0.95,"))
     assert Pact(pact).digest != before
-    pact.write_text(PACT.replace("(0, 12)", "(0, 13)"))
+    pact.write_text(pacts.PROMISED.replace("(0, 12)", "(0, 13)"))
     assert Pact(pact).digest != before
-    pact.write_text(PACT.replace('"held_out"', '"kept_back"'))
+    pact.write_text(pacts.PROMISED.replace('"held_out"', '"kept_back"'))
     with pytest.raises(ValueError, match="may have confidence, held_out, power, ranges"):
         Pact(pact)
 

@@ -145,3 +145,14 @@ def test_a_regulariser_in_other_units_is_the_same_function(h: Any) -> None:
 def test_scale_is_true_or_false() -> None:
     with pytest.raises(TypeError, match="scale='yes': True or False"):
         fp.solve(problem(), tables(), scale="yes")  # pyright: ignore
+
+
+def test_an_objective_that_only_its_regulariser_bends_keeps_its_size() -> None:
+    """No row is at the hinge's corner at the start: Newton's step there promises the more, the larger the columns are."""
+    loss = fp.mean(fp.smoothed_hinge_loss(fp.linear(bias=True), width=0.5))
+    result = fp.solve(fp.minimize(loss, [loss <= 0.95], fp.l2(1e-8)), tables(1e6))
+    assert result.converged, result.message
+    assert result.certificate.units is not None
+    assert result.certificate.units.objective == pytest.approx(0.75), "what it is at the start"
+    standard = fp.solve(fp.minimize(loss, [loss <= 0.95], fp.l2(1e-9)), tables())
+    assert result.objective == pytest.approx(standard.objective, rel=1e-5)

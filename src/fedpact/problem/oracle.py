@@ -24,6 +24,7 @@ from fedpact.problem.units import HolderUnits
 from fedpact.records import Record
 
 FEW = 4  # functions whose gradients are faster one by one: products with vectors instead of narrow matrices
+ROUNDING = 1e-12  # what is left of a sum is rounding where it is smaller than this part of its terms
 
 
 class Values(Record):
@@ -141,15 +142,24 @@ class Oracle(Record):
         program, units = self.program, self.units
         if program.atoms and on_host(w):
             return _compiled(Oracle.counted if counted else Oracle.__call__, self, w)
-        inside = w if units is None else units.parameters * w
-        atoms = program.evaluate(inside, self.rows, self.weights, self.rates, counted)
-        constants = self.constants
+        atoms, constants = self._atoms(w, counted), self.constants
         values = Values(
             program.objective(atoms, constants.objective[None])[0],
             program.constraints(atoms, constants.constraints),
             program.pooled(atoms, constants.pooled),
         )
         return values if units is None else divided(values, units)
+
+    def _atoms(self, w: jax.Array, counted: bool) -> jax.Array:
+        inside = w if self.units is None else self.units.parameters * w
+        return self.program.evaluate(inside, self.rows, self.weights, self.rates, counted)
+
+    def terms_cancel(self, w: jax.Array) -> jax.Array:
+        """Whether the objective, without its constant, is nothing but the rounding of terms that cancel."""
+        if self.program.atoms and on_host(w):
+            return _compiled(Oracle.terms_cancel, self, w)
+        terms = xp.asarray(self.program.objective.coefficients[0], w.dtype) * self._atoms(w, counted=False)
+        return xp.abs(xp.sum(terms)) <= ROUNDING * xp.sum(xp.abs(terms))
 
     def objective_weight(self) -> jax.Array:
         """The sum of the objective's weights on this holder's rows; 0 where it reads none."""

@@ -5,7 +5,8 @@
 One exchange before the first round asks every holder for value, slope and curvature of its functions at w⁰. With g and H
 the gradient and the diagonal of the Hessian of f there:
 
-    φ       |f|: the objective without its constant; where that is 0, max_j g_j²/H_j, what a Newton step along an axis gains
+    φ       |f|: the objective without its constant; where that is 0, or its parts cancel, max_j g_j²/H_j, what a Newton step
+            along an axis gains
     S_j     1/√(H_j/φ + (g_j/φ)² + b_j), with b_j the mean of the constraints' squared slopes, each relative to its mean
     σ       max_j S_j |∂_j c|, the largest over parties, but within a factor of ten of the constraint's limit
 
@@ -29,7 +30,6 @@ from fedpact.protocol.phases import Phase, Phases, ServerData, Step
 from fedpact.records import Record
 
 MOST_PARAMETERS = 400  # above, curvature is not asked for, and the units of parameters stay as they are
-ROUNDING = 1e-12  # an objective this small beside what a Newton step promises is what is left of parts that cancel
 NOTHING = 1e-20  # what a Newton step promises is rounding, where it is this small beside the curvature
 LIMITS = 10.0  # a constraint's unit is within this factor of its limit,
 LEAST = 1e-3  # but not less than this part of its slope
@@ -85,7 +85,7 @@ def start_of(own: Oracle, w: jax.Array) -> tuple[StartSums, jax.Array]:
         bends = own.curvature(w, only).diagonal()
     else:
         bends = xp.zeros_like(w)
-    value = values.objective - own.constants.objective
+    value = xp.where(own.terms_cancel(w), 0.0, values.objective - own.constants.objective)
     _, shape = objective_units(value, slopes.objective, bends)
     relative = xp.abs(slopes.constraints)
     limits = xp.abs(own.constants.constraints)
@@ -100,7 +100,7 @@ def objective_units(value: jax.Array, gradient: jax.Array, bends: jax.Array) -> 
     bends = xp.abs(bends)
     gains = xp.max(xp.where(bends > 0, gradient**2 / _positive(bends), 0.0))
     gains = xp.where(gains > NOTHING * xp.max(bends), gains, xp.max(bends))  # at a minimum: per unit of the parameters
-    phi = xp.where(xp.abs(value) <= ROUNDING * gains, gains, xp.abs(value))
+    phi = xp.where(value == 0, gains, xp.abs(value))
     phi = xp.where(xp.any(bends > 0), phi, 0.0)
     safe = _positive(phi)
     return phi, xp.where(phi > 0, bends / safe + (gradient / safe) ** 2, 0.0)

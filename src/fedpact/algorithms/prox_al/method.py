@@ -277,7 +277,10 @@ class ProxALMethod(Method[ServerState]):
             w = point[: own.functions.program.shape.size]  # without the slacks of form (4)
             largest = xp.maximum(xp.max(xp.abs(w), initial=0.0), 1.0)
             close = goal.stationarity * xp.maximum(progress.objective / largest, 1.0)  # as the certificate measures
-            done = (progress.stationarity <= close) & (distance <= goal.feasibility)
+            stationary = progress.stationarity <= close
+            done = stationary & (distance <= goal.feasibility)
+            # where multipliers alone are too large, a more accurate subproblem would not help
+            solved = solved | (progress.settled & stationary & (broken <= goal.feasibility))
         else:  # (11)
             change = xp.max(xp.abs(xp.concatenate([mu - server.mu, nu - server.nu])), initial=0.0)
             change = xp.maximum(reply.max.multiplier_change, change)
