@@ -13,6 +13,7 @@ ROOMS = [
     "problem",
     "sets",
     "federation",
+    "preparation",
     "protocol",
     "privacy",
     "algorithms",

@@ -176,7 +176,7 @@ def test_frames_that_do_not_fit(frame: pd.DataFrame, x: Any, told: str):
 
 
 def test_from_frame_wants_a_frame():
-    with pytest.raises(TypeError, match="takes a pandas frame, not dict"):
+    with pytest.raises(TypeError, match="takes a data frame of pandas, polars or Arrow, not dict"):
         fp.Table.from_frame({"a": [1]})
 
 
@@ -225,5 +225,5 @@ def test_a_truncated_file_is_named(tmp_path: pathlib.Path):
 
 @pytest.mark.parametrize("thing", [None, 3, [1, 2], np.zeros(3)])
 def test_only_tables_are_tables(thing: Any):
-    with pytest.raises(TypeError, match=r"a table is a fp\.Table, a mapping of columns, a pandas frame or a file"):
+    with pytest.raises(TypeError, match=r"a table is a fp\.Table, a mapping of columns, a data frame or a file"):
         as_table(thing)

@@ -30,6 +30,10 @@ from .evaluation.table import Evaluation
 from .federation.columns import ColumnParties, split_columns
 from .federation.rows import Parties, split_rows
 from .federation.table import Table
+from .preparation.agreed import AgreedRecipe
+from .preparation.prepare import prepare
+from .preparation.recipe import Recipe
+from .preparation.steps import bins, impute, label, one_hot, ordinal, passthrough, scale, standardize
 from .privacy.residuals import EncryptedResiduals
 from .problem.columns import col
 from .problem.expressions import Constraint, Expression
@@ -77,6 +81,7 @@ __all__ = [
     "LBFGS",
     "SCAFFOLD",
     "SSCA",
+    "AgreedRecipe",
     "Algorithm",
     "Audit",
     "CentralProxAL",
@@ -113,6 +118,7 @@ __all__ = [
     "Promise",
     "ProxAL",
     "Rates",
+    "Recipe",
     "Result",
     "Schedule",
     "Shown",
@@ -122,6 +128,7 @@ __all__ = [
     "Verification",
     "__version__",
     "audit",
+    "bins",
     "box",
     "chain",
     "col",
@@ -137,9 +144,11 @@ __all__ = [
     "false_negative_rate",
     "false_positive_rate",
     "group",
+    "impute",
     "l1",
     "l1_ball",
     "l2",
+    "label",
     "largest",
     "linear",
     "logistic_loss",
@@ -148,10 +157,15 @@ __all__ = [
     "minimize",
     "mlp",
     "model",
+    "one_hot",
+    "ordinal",
+    "passthrough",
     "positive_rate",
     "postprocess",
+    "prepare",
     "promise",
     "protocol",
+    "scale",
     "selection_rate",
     "sets",
     "smoothed_hinge_loss",
@@ -162,6 +176,7 @@ __all__ = [
     "split_rows",
     "squared_loss",
     "squared_norm",
+    "standardize",
     "tradeoff",
     "true_negative_rate",
     "true_positive_rate",

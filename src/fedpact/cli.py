@@ -94,7 +94,8 @@ def run(
         stated = Pact(pact, _names(parties))
         tables = stated.tables()
         if explain:
-            typer.echo(str(fp.explain(stated.problem, tables, stated.algorithm, server=stated.server)))
+            server = stated.server_table(tables.recipe)
+            typer.echo(str(fp.explain(stated.problem, tables, stated.algorithm, server=server)))
             return
         options = {name: value for name, value in given.items() if value is not None}
         result = stated.run(tables, resume=resume, **options)

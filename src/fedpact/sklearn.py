@@ -83,8 +83,6 @@ class _Federated(BaseEstimator, abc.ABC):
 
     def _table(self, x: np.ndarray, y: np.ndarray, sample_weight: Any, parties: Any, columns: Any) -> Table:
         """All rows, with the columns that masks and groups may read."""
-        names = getattr(self, "feature_names_in_", ())
-        features = {str(name): x[:, place] for place, name in enumerate(names) if name not in OWN}
         made: dict[str, Any] = {"x": x, "y": y}
         if sample_weight is not None:
             made[WEIGHTS] = _check_sample_weight(sample_weight, x)
@@ -97,7 +95,8 @@ class _Federated(BaseEstimator, abc.ABC):
         for name, column in {**given, **made}.items():
             if len(column) != len(x):
                 raise ValueError(f"column {name!r} has {len(column)} entries for {len(x)} rows of X")
-        return Table({**features, **given, **made})
+        table, names = Table({**given, **made}), getattr(self, "feature_names_in_", None)
+        return table if names is None else table.with_features(names, readable=names)
 
     def _scores(self, X: Any) -> np.ndarray:
         check_is_fitted(self)

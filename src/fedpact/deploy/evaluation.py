@@ -21,7 +21,7 @@ def labels_at_server(pact: Pact) -> Table | None:
     """The label holder's table, checked before the first round; None where nothing is evaluated here."""
     if pact.evaluate is None or not pact.columns:
         return None
-    labels = pact.server or pact.table(pact.active[0])
+    labels = pact.server_table() or pact.table(pact.active[0])
     pact.question().check_columns(pact.active[0], labels)
     return labels
 

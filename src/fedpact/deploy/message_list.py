@@ -7,9 +7,11 @@ import numpy as np
 
 from fedpact.deploy.party import parameters_layout
 from fedpact.deploy.promise import message_layout, reply_layout
+from fedpact.deploy.recipe_messages import recipe_messages
 from fedpact.engines.exchanges import Exchange, ExchangePlan
 from fedpact.engines.serialization import Layout, Leaf
 from fedpact.precision import in_double
+from fedpact.preparation.agreed import AgreedRecipe
 from fedpact.run.pact import Pact
 
 PARTS = {
@@ -39,6 +41,7 @@ class MessageList:
     description: str
     evaluation: tuple[str, ...] | None = None  # the last row, where the pact has `evaluate` and parties hold rows
     test: tuple[Layout, Layout] | None = None  # of a promise: its message and its reply
+    recipe: tuple[tuple[str, ...], ...] = ()  # the first rows, where the pact has a recipe to be fitted
 
     def rows(self) -> list[tuple[str, ...]]:
         """One row for each message, in the order of TITLES."""
@@ -58,7 +61,7 @@ class MessageList:
             asked, told = self.test
             words = "once, after the last round", "count on the rows that it holds out", "all parties"
             rows.append((*words, f"{asked.size:,}", _listed(asked, {}), f"{told.size:,}", _listed(told, {})))
-        return rows + ([] if self.evaluation is None else [self.evaluation])
+        return [*self.recipe, *rows, *([] if self.evaluation is None else [self.evaluation])]
 
 
 def _listed(layout: Layout, kinds: dict[str, str]) -> str:
@@ -89,19 +92,23 @@ def _amount(leaf: Leaf) -> str:
 @in_double
 def wire(pact: Pact) -> MessageList:
     """Trace a pact's method over its parties' tables, loaded in this process; nothing is solved."""
-    bound = pact.bind()
+    tables = pact.tables()
+    bound = pact.bind(tables)
     plan = ExchangePlan.of(pact.method_for(bound.setting), bound)
     last = None if pact.evaluate is None or pact.columns else _evaluation(pact, bound.shape.size)
     test = None if pact.promise is None else (message_layout(bound.shape), reply_layout(pact.promise))
     exchanges, title = tuple(plan.exchanges.values()), pact.title_for(bound.setting)
-    return MessageList(pact.digest, title, pact.parties, exchanges, _description(pact), last, test)
+    description, fit = _description(pact, tables.recipe), recipe_messages(pact.recipe)
+    return MessageList(pact.digest, title, pact.parties, exchanges, description, last, test, fit)
 
 
-def _description(pact: Pact) -> str:
+def _description(pact: Pact, agreed: AgreedRecipe | None) -> str:
     """What the first party, or the first with labels, tells of its table, in words."""
     party = (*pact.active, *pact.parties)[0]
-    told, _ = pact.setting.describe(pact.agreement, party, pact.table(party))
+    told, _ = pact.setting.describe(pact.agreement, party, pact.table(party, agreed))
     parts = [f"its {told.rows} rows", f"names, types and widths of the columns {', '.join(told.columns)}"]
+    if told.features is not None:
+        parts.append(f"the names of the {len(told.features)} features in x")
     if told.totals:
         parts.append(f"the count or the sum of the weights of these: {'; '.join(told.totals)}")
     parts += [f"the groups of column {name}: {', '.join(map(repr, groups))}" for name, groups in told.groups.items()]

@@ -1,5 +1,6 @@
 """A party's end of a run: it answers messages from its own rows, keeps its own state, and refuses what was not agreed on.
 
+survey, measure  where the pact has a recipe: what it tells of its columns so that all can agree; see deploy/preparation.py
 hello   the pact's digest: the party compares it with its own, asks its policy, and describes its table
 meet    what all described: the party traces the method and makes its functions; or goes on from a state that it saved
 step    one exchange: its state and the message go in, its new state and its reply come out
@@ -26,6 +27,7 @@ import numpy as np
 
 from fedpact import __about__
 from fedpact.deploy.policy import Policy
+from fedpact.deploy.preparation import Preparing, agreed_recipe
 from fedpact.deploy.promise import HeldOut, told_of
 from fedpact.engines.exchanges import ExchangePlan
 from fedpact.engines.remote import NOTHING
@@ -34,6 +36,7 @@ from fedpact.evaluation.counts import Counts, count_rows
 from fedpact.federation.description import Description
 from fedpact.federation.table import Table
 from fedpact.precision import in_double, kept_programs
+from fedpact.preparation.recipe import Recipe
 from fedpact.problem.decision_rule import scores_of
 from fedpact.run.checkpoint import named_leaves, npz, write
 from fedpact.run.fingerprint import digest, digest_of_data
@@ -70,6 +73,7 @@ class Site:
         self.policy = Policy.read(policy)
         # the run and the session of the last greeting, the rows for it, and those that are held out
         self.greeted: tuple[str, str, Table, HeldOut | None] | None = None
+        self.preparing: tuple[str, Preparing] | None = None  # the run, and what is told of the raw frame in it
         self.run: _Run | None = None
         self._one_at_a_time = threading.Lock()
 
@@ -81,8 +85,7 @@ class Site:
             words, arrays = unpack(message, HEADER if self.run is None else self.run.most)
             answers: dict[str, Callable[..., bytes]] = {
                 "hello": self._hello, "meet": self._meet, "step": self._step, "keep": self._keep, "end": self._end,
-                "evaluate": self._evaluate,
-                "count": self._count,
+                "evaluate": self._evaluate, "count": self._count, "survey": self._survey, "measure": self._measure,
             }  # fmt: skip
             if words.get("kind") == "enough":
                 return self._enough(words)
@@ -105,7 +108,8 @@ class Site:
 
     # before the first round
 
-    def _hello(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
+    def _admitted(self, words: dict[str, Any]) -> tuple[str, str]:
+        """The names of the run and the session, where versions, pact and policy allow it."""
         for what, version in VERSIONS.items():
             theirs = (words.get("versions") or {}).get(what)
             if theirs != version:
@@ -121,7 +125,26 @@ class Site:
         self.policy.admit(self.pact.digest)
         if self.pact.algorithm is not None:
             self.policy.admit_batch(self.pact.algorithm.rows_per_mean)
-        table, setting = self.pact.table(self.party), self.pact.setting
+        return names[0], names[1]
+
+    def _survey(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
+        (run, _), recipe = self._admitted(words), self.pact.recipe
+        if not isinstance(recipe, Recipe):
+            raise Refused("its pact has no recipe to be fitted")
+        if self.preparing is None or self.preparing[0] != run:
+            self.preparing = run, Preparing(recipe, self.party, self.pact.frame(self.party), self.policy)
+        survey = self.preparing[1].survey
+        return self._reply(words, survey.arrays, survey=survey.words)
+
+    def _measure(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
+        run, _ = self._admitted(words)
+        if self.preparing is None or self.preparing[0] != run:
+            raise Refused("it has not told of its columns in this run: the first message of a run is a survey")
+        return self._reply(words, self.preparing[1].measure(words, arrays))
+
+    def _hello(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
+        names = self._admitted(words)
+        table, setting = self.pact.table(self.party, agreed_recipe(self.pact, words)), self.pact.setting
         held_out, agreed = None, self.pact.promise
         if agreed is not None:
             table, out = agreed.drawn(self.party, table)

@@ -4,7 +4,8 @@
 digests = ["1f0c…"]         # pacts that may run here; `fedpact wire pact.py` prints a pact's digest (default: any)
 min_rows = 20               # rows behind any mean and in any group that the party reveals, batches too; over columns, where every
                             # row's output is sent, a party with more than 1 takes no part; of an evaluation, groups with fewer
-                            # rows of a label are withheld (default: 1)
+                            # rows of a label are withheld; of a recipe, smaller categories are, and with more than 1 the party
+                            # tells no least and greatest values and no histograms (default: 1)
 max_rounds = 500            # that the party answers in one run, repeated ones after a resume too (default: no limit)
 secure_summation = false    # whether the server may see sums over parties only (default: false)
 """
@@ -15,6 +16,7 @@ import pathlib
 import tomllib
 
 from fedpact.engines.serialization import Refused
+from fedpact.preparation.recipe import Recipe
 
 OUTSIDE = 10  # exchanges of one kind outside of rounds, beside as many as there may be rounds: resumes and certificates
 
@@ -70,6 +72,16 @@ class Policy:
         for mean, count in means:
             if 0 < count < self.min_rows:
                 raise Refused(f"{mean} is over fewer of its rows than the {self.min_rows} that its policy demands")
+
+    def admit_single_values(self, recipe: Recipe) -> None:
+        """Refuse a recipe whose fit tells values of single rows: least and greatest ones, and narrow cells of histograms."""
+        for ask in recipe.asks if self.min_rows > 1 else ():
+            if ask.extremes or ask.cells:
+                what = "least and greatest value" if ask.extremes else "histogram"
+                raise Refused(
+                    f"its policy demands {self.min_rows} rows behind a number, and the recipe asks for the {what} of column "
+                    f"{ask.column!r}"
+                )
 
     def admit_batch(self, batch: int | None) -> None:
         """Refuse means over mini-batches that are too small."""

@@ -11,6 +11,7 @@ import numpy as np
 from fedpact import __about__
 from fedpact.deploy.evaluation import evaluate_at_parties, labels_at_server
 from fedpact.deploy.party import VERSIONS
+from fedpact.deploy.preparation import fit_over_parties
 from fedpact.deploy.promise import Told, tested
 from fedpact.engines.exchanges import ExchangePlan
 from fedpact.engines.remote import NOTHING, Channel, Link, PartyRefused, RemoteNetwork
@@ -63,14 +64,18 @@ def serve(
 def _served(
     pact: Pact, link: Link, home: Folder, resume: bool, before: dict[str, Any] | None, progress: bool | None
 ) -> Result | Promise:
-    greeted = _greeted(pact, link, pact.parties)
-    descriptions = [greeting.description for greeting in greeted]
+    greeting: dict[str, Any] = {"digest": pact.digest, "versions": VERSIONS}
+    agreed = fit_over_parties(pact, link, home, greeting, resumed=before is not None)
+    if agreed is not None:
+        greeting["recipe"] = agreed.to_json()
+    greeted = _greeted(link, pact.parties, greeting)
+    descriptions = [each.description for each in greeted]
     agreement = dataclasses.replace(pact.agreement, descriptions=tuple(descriptions))
     told = None
     if pact.promise is not None:
-        told = Told(pact.promise, {greeting.name: greeting.held_out for greeting in greeted})
+        told = Told(pact.promise, {each.name: each.held_out for each in greeted})
         agreement = dataclasses.replace(agreement, problem=told.problem())
-    bound, server = pact.setting.bind_at_server(agreement, pact.server, pact.table)
+    bound, server = pact.setting.bind_at_server(agreement, pact.server_table(agreed), pact.table)
     labels = labels_at_server(pact)
     method = pact.method_for(bound.setting)
     if pact.starts > 1:
@@ -95,8 +100,8 @@ def _served(
 
     def welcome(name: str, version: int) -> None:
         """A party whose process was restarted continues from what it saved."""
-        (greeting,) = _greeted(pact, link, [name])
-        if greeting != greeted[pact.parties.index(name)]:
+        (again,) = _greeted(link, [name], greeting)
+        if again != greeted[pact.parties.index(name)]:
             raise PartyRefused(name, "it comes back with another table")
         meet([name], run.kept_by, version)
 
@@ -115,6 +120,7 @@ def _served(
         "seed": seed,
         "disclose": bound.discloses,
         "run": link.run,
+        **({} if pact.recipe is None else {"recipe": pact.recipe_digest}),
     }
     run.open(home, owner, resume)
     if before is not None:
@@ -146,8 +152,8 @@ class Greeting(NamedTuple):
     held_out: Any
 
 
-def _greeted(pact: Pact, link: Link, names: Sequence[str]) -> list[Greeting]:
-    answers = link.tell({"kind": "hello", "digest": pact.digest, "versions": VERSIONS}, names)
+def _greeted(link: Link, names: Sequence[str], greeting: dict[str, Any]) -> list[Greeting]:
+    answers = link.tell({"kind": "hello", **greeting}, names)
     greetings = []
     for name in names:
         try:

@@ -6,9 +6,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedpact.federation.rows import title
-from fedpact.federation.table import Table, TablesByParty, as_table
-
-INPUTS = "x"
+from fedpact.federation.table import INPUTS, Table, TablesByParty, as_table
 
 
 class ColumnParties(TablesByParty):
@@ -84,7 +82,9 @@ def split_columns(
     labels = {name: table[name] for name in table.columns if name not in taken and name != id}
     tables = {}
     for name, features in groups.items():
-        tables[name] = Table({INPUTS: _features(table, features), **(labels if name in chosen else {})})
+        own = Table({INPUTS: _features(table, features), **(labels if name in chosen else {})})
+        named = _feature_names(table, features)
+        tables[name] = own if named is None else own.with_features(named)
     if id is not None:
         _check_ids({"the table": _column(table, id, "the table")})
     return ColumnParties(tables, chosen)
@@ -138,6 +138,13 @@ def _features(table: Table, features: list[Any]) -> np.ndarray:
     return x[:, [int(f) for f in features]]
 
 
+def _feature_names(table: Table, features: list[Any]) -> list[str] | None:
+    """What these features are called; None where that is not known."""
+    if all(isinstance(f, str) for f in features):
+        return features if all(table[f].ndim == 1 for f in features) else None
+    return None if table.features is None else [table.features[int(f)] for f in features]
+
+
 def _active(active: Sequence[str] | str | None, names: tuple[str, ...]) -> tuple[str, ...]:
     if active is None:
         return names[:1]
@@ -186,7 +193,8 @@ def _aligned(tables: dict[str, Table], active: tuple[str, ...], id: str | None) 
                 f"{title(name)} is passive, but its table holds {', '.join(map(repr, extra))}: take it out, or name the party "
                 "in active="
             )
-        out[name] = Table({INPUTS: features, **(labels if name in active else {})})
+        own = Table({INPUTS: features, **(labels if name in active else {})})
+        out[name] = own if table.features is None else own.with_features(table.features)
     return ColumnParties(out, active)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedpact.federation.table import Table
+from fedpact.federation.table import INPUTS, Table
 from fedpact.problem.nonsmooth import Tag
 
 LARGEST = 1 << 40  # bytes of a table that somebody may describe
@@ -20,6 +20,7 @@ class Description:
     - `columns`: by name, the dtype and the shape of one entry, of those that are read.
     - `totals`: by the rows that a mean is over (`Atom.rows_in_words`), how many of them there are, or the sum of their weights.
     - `groups`: by name, the values of columns whose groups a gap compares, all of them, where the problem does not choose some.
+    - `features`: the names of the columns of the matrix "x", where it is read and they are known.
     - `labels`: at an active holder of columns, the columns that are no features.
     - `ids`: a digest of the column that names the rows.
     """
@@ -30,11 +31,13 @@ class Description:
     groups: Mapping[str, tuple[Tag, ...]] = dataclasses.field(default_factory=dict)
     labels: tuple[str, ...] = ()
     ids: str = ""
+    features: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, table: Table, names: Sequence[str], **more: Any) -> "Description":
         columns = {name: (str(table[name].dtype), tuple(table[name].shape[1:])) for name in names}
-        return cls(table.rows, columns, **more)
+        features = table.features if INPUTS in columns else None
+        return cls(table.rows, columns, features=features, **more)
 
     def as_words(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -47,7 +50,10 @@ class Description:
             totals = {str(rows): _number(total) for rows, total in words["totals"].items()}
             groups = {str(name): tuple(map(_tag, values)) for name, values in words["groups"].items()}
             labels = tuple(map(str, words["labels"]))
-            description = cls(int(words["rows"]), columns, totals, groups, labels, str(words["ids"]))
+            features = None if words["features"] is None else tuple(map(str, words["features"]))
+            if features is not None and columns[INPUTS][1] != (len(features),):
+                raise ValueError("another number of names than features")
+            description = cls(int(words["rows"]), columns, totals, groups, labels, str(words["ids"]), features)
             sizes = [np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in columns.values()]
             rows = description.rows
             if rows < 0 or min(totals.values(), default=0) < 0 or min(sizes, default=0) < 0:
@@ -61,7 +67,8 @@ class Description:
     def zeros(self, rows: int | None = None) -> Table:
         """A table of this kind, filled with zeros (default: of as many rows)."""
         count = self.rows if rows is None else rows
-        return Table({name: np.zeros((count, *shape), dtype) for name, (dtype, shape) in self.columns.items()})
+        table = Table({name: np.zeros((count, *shape), dtype) for name, (dtype, shape) in self.columns.items()})
+        return table if self.features is None else table.with_features(self.features)
 
 
 def _number(thing: Any) -> float:

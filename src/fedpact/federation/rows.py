@@ -6,18 +6,21 @@ from typing import Any
 
 import numpy as np
 
-from fedpact.federation.table import Table, TablesByParty, as_table, is_frame
+from fedpact.federation.frames import is_frame
+from fedpact.federation.table import Table, TablesByParty, as_table
 
 
 class Parties(TablesByParty):
     """A horizontal federation: an ordered mapping of party names to tables of their own rows. See also `fp.split_rows`.
 
-    - `tables`: by party name: tables, mappings of columns, pandas data frames or files, each with at least one row.
+    - `tables`: by party name: tables, mappings of columns, data frames or files, each with at least one row.
+    - `recipe`: how they were made from raw frames, an `AgreedRecipe`: `fp.prepare` sets it (default: none).
 
     `parties["north"]` is that party's table. Raises ValueError without parties, for a party without rows, and for equal names.
     """
 
-    def __init__(self, tables: Mapping[str, Any]):
+    def __init__(self, tables: Mapping[str, Any], recipe: Any = None):
+        self.recipe = recipe
         if not isinstance(tables, Mapping):
             raise TypeError(
                 f"fp.Parties takes a mapping of names to tables, not {type(tables).__name__}; see fp.split_rows"
@@ -35,6 +38,14 @@ class Parties(TablesByParty):
     def sizes(self) -> tuple[int, ...]:
         """The number of rows at each party, in order."""
         return tuple(table.rows for table in self._tables.values())
+
+    @property
+    def features(self) -> tuple[str, ...] | None:
+        """The names of the columns of "x", in order, the same at every party; None where no table knows them.
+
+        Raises ValueError where they differ, with party and feature.
+        """
+        return same_features({title(name): table.features for name, table in self._tables.items()})
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name}: {table.rows}" for name, table in list(self._tables.items())[:8])
@@ -104,6 +115,28 @@ def checked_seed(seed: int) -> int:
 def title(name: str) -> str:
     """A party's name in a sentence: party 3, party 'north'."""
     return name if name.startswith("party ") else f"party {name!r}"
+
+
+def same_features(by_owner: Mapping[str, tuple[str, ...] | None]) -> tuple[str, ...] | None:
+    """The names of features that all have who know any; raises ValueError where they differ, with owner and feature."""
+    known = {owner: names for owner, names in by_owner.items() if names is not None}
+    if not known:
+        return None
+    (first, names), *others = known.items()
+    for owner, own in others:
+        if own == names:
+            continue
+        more, less = [name for name in own if name not in names], [name for name in names if name not in own]
+        if more or less:
+            what = f"{owner} has a feature {more[0]!r} in 'x', and {first} has none" if more else ""
+            what = what or f"{owner} lacks the feature {less[0]!r} in 'x' that {first} has"
+        else:
+            place = next(place for place, (a, b) in enumerate(zip(own, names, strict=True)) if a != b)
+            what = f"feature {place + 1} of 'x' is {own[place]!r} at {owner} and {names[place]!r} at {first}"
+        raise ValueError(
+            f"{what}; all parties need the same features in the same order: fp.prepare with an fp.Recipe agrees on them"
+        )
+    return names
 
 
 def _names(parties: int | Sequence[str] | None) -> list[str]:

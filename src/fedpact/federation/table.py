@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 
 from fedpact.extras import install
+from fedpact.federation.frames import Tag, columns_of, is_frame, read_column
 from fedpact.problem.columns import kind
+
+INPUTS = "x"  # the matrix of features
 
 
 class Table(Mapping[str, np.ndarray]):
@@ -18,7 +21,8 @@ class Table(Mapping[str, np.ndarray]):
     - `columns`: a mapping of names to columns (default: none).
     - `named`: further columns by keyword: `fp.Table(x=features, y=labels)`.
 
-    A column has one entry per row: a number, an array of numbers such as (rows, features), or a string. `table["x"]` is a
+    A column has one entry per row: a number, an array of numbers such as (rows, features), or a string; a matrix may be a data
+    frame, whose names are kept for the column "x", or a sparse matrix of scipy, which is made dense. `table["x"]` is a
     column, `table[10:20]` or `table[mask]` a table of rows, `len(table)` the number of rows.
 
     Raises ValueError where lengths differ, two columns have the same name, or a column mixes types or has missing entries.
@@ -44,49 +48,83 @@ class Table(Mapping[str, np.ndarray]):
         if not lengths:
             raise ValueError("a table needs at least one column")
         self._rows = next(iter(lengths.values()))
+        self._features: tuple[str, ...] | None = None
+        self._readable: Mapping[str, int] = {}
+        if is_frame(stated.get(INPUTS)):
+            self._name_features(tuple(columns_of(stated[INPUTS])), ())
 
     @classmethod
-    def from_frame(cls, frame: Any, x: Iterable[str] | None = None) -> "Table":
-        """A table from a pandas data frame.
+    def from_frame(
+        cls,
+        frame: Any,
+        x: Iterable[str] | None = None,
+        *,
+        columns: Iterable[str] | None = None,
+        na_values: Any = None,
+        dtype: Any = None,
+    ) -> "Table":
+        """A table from a data frame.
 
-        - `frame`: its columns become the columns of the table.
-        - `x`: names of numeric columns to be stacked into one matrix column "x" (rows, len(x)) (default: none).
+        - `frame`: of pandas, polars or Arrow; its columns become the columns of the table.
+        - `x`: names of numeric columns to be stacked into one matrix column "x" (rows, len(x)) (default: none). They are the
+          table's `features`, and masks and groups can still read them by name: `fp.col("age") > 60`.
+        - `columns`: which other columns are wanted (default: all).
+        - `na_values`: values that mean that nothing is known, such as "?" or -9; or a mapping of columns to such values. Numbers
+          become NaN there; strings cannot be missing in a table: prepare such columns with `fp.Recipe` (default: none).
+        - `dtype`: "float", "int", "bool" or "str" for all columns, or a mapping of columns to these (default: as they are).
 
-        Raises TypeError for anything but a data frame, and ValueError where a column of `x` is missing or not numeric.
+        Raises TypeError for anything but a data frame, and ValueError where a column of `x` is missing or not numeric, or
+        another one cannot be a column of a table, with its name.
         """
         if not is_frame(frame):
-            raise TypeError(f"fp.Table.from_frame takes a pandas frame, not {type(frame).__name__}")
-        names = [str(name) for name in frame.columns]
-        if len(set(names)) < len(names):
-            raise ValueError(f"two columns of the frame have the same name: {', '.join(names)}")
-        return cls(_gathered({str(name): frame[name].to_numpy() for name in frame.columns}, x))
+            raise TypeError(
+                f"fp.Table.from_frame takes a data frame of pandas, polars or Arrow, not {type(frame).__name__}"
+            )
+        every = columns_of(frame)
+        gathered = None if x is None else _names("x", x)
+        if columns is not None:
+            wanted = [*(gathered or []), *_names("columns", columns)]
+            missing = [name for name in wanted if name not in every]
+            if missing:
+                raise ValueError(f"no column {missing[0]!r} in the frame; there are {', '.join(every)}")
+            every = {name: column for name, column in every.items() if name in wanted}
+        marks, types = (option if isinstance(option, Mapping) else None for option in (na_values, dtype))
+        plain = {
+            name: frame_column(
+                every,
+                name,
+                na_values if marks is None else marks.get(name),
+                dtype if types is None else types.get(name),
+            )
+            for name in every
+        }
+        table = cls(_gathered(plain, gathered))
+        return table if gathered is None else table.with_features(gathered, readable=gathered)
 
     @classmethod
-    def read(cls, path: str | pathlib.Path, x: Iterable[str] | None = None) -> "Table":
+    def read(
+        cls,
+        path: str | pathlib.Path,
+        x: Iterable[str] | None = None,
+        *,
+        columns: Iterable[str] | None = None,
+        na_values: Any = None,
+        dtype: Any = None,
+    ) -> "Table":
         """A table from a file, read by pandas (the extra `frames`).
 
         - `path`: a .csv, .csv.gz, .parquet or .pq file.
-        - `x`: names of numeric columns to be stacked into one matrix column "x" (rows, len(x)) (default: none).
+        - `x`, `columns`, `na_values`, `dtype`: as in `from_frame`. Only the columns that are wanted are read.
 
         Raises FileNotFoundError, ImportError without pandas, and ValueError where the file cannot be read as a table.
 
-            table = fp.Table.read("patients.csv", x=["age", "weight"])
+            table = fp.Table.read("patients.csv", x=["age", "weight"], columns=["sex", "died"], na_values="?")
         """
-        path = pathlib.Path(path)
-        if not path.exists():
-            raise FileNotFoundError(f"there is no file {path}")
-        try:
-            import pandas
-        except ImportError:
-            raise ImportError(f"reading files needs pandas and pyarrow: {install('frames')}") from None
-        if not path.name.lower().endswith((".csv", ".csv.gz", ".parquet", ".pq")):
-            raise ValueError(f"{path.name}: fp.Table.read knows .csv, .csv.gz and .parquet")
-        reader = pandas.read_parquet if path.suffix.lower() in (".parquet", ".pq") else pandas.read_csv
-        try:
-            frame = reader(path)
-        except (ValueError, OSError, EOFError, zlib.error) as error:
-            raise ValueError(f"{path} cannot be read: {error}") from error
-        return cls.from_frame(frame, x)
+        names = None
+        if columns is not None:
+            names = sorted({*_names("columns", columns), *(_names("x", x) if x is not None else ())})
+        frame = read_frame(path, names, na_values, dtype)
+        return cls.from_frame(frame, x, columns=columns, na_values=na_values, dtype=dtype)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -97,6 +135,35 @@ class Table(Mapping[str, np.ndarray]):
     def rows(self) -> int:
         """The number of rows."""
         return self._rows
+
+    @property
+    def features(self) -> tuple[str, ...] | None:
+        """The names of the columns of the matrix "x", in order; None where they are not known."""
+        return self._features
+
+    def with_features(self, names: Iterable[str], readable: Iterable[str] = ()) -> "Table":
+        """The same table with names for the columns of its matrix "x".
+
+        - `names`: one for each, in order.
+        - `readable`: those that masks and groups may read by name, `fp.col("age")`, since they hold the raw values (default:
+          none).
+
+        Raises ValueError where there is no such matrix, or it has another width.
+        """
+        table = self._of(self._columns, self._rows)
+        table._name_features(tuple(map(str, names)), tuple(readable))
+        return table
+
+    def _name_features(self, names: tuple[str, ...], readable: tuple[str, ...]) -> None:
+        shape = self._columns[INPUTS].shape[1:] if INPUTS in self._columns else ()
+        if shape != (len(names),) or len(set(names)) < len(names):
+            raise ValueError(
+                f"with_features: {len(names)} names, each once, for the columns of the matrix 'x', which has "
+                f"{'x'.join(map(str, shape)) if shape else 'none'}"
+            )
+        self._features = names
+        places = {name: place for place, name in enumerate(names)}
+        self._readable = {name: places[name] for name in readable if name not in self._columns}
 
     def take(self, which: Any) -> "Table":
         """A table of selected rows; `table[which]` is the same.
@@ -111,7 +178,10 @@ class Table(Mapping[str, np.ndarray]):
             raise IndexError(f"rows are chosen by a slice, by places or by one boolean per row: {error}") from None
         if chosen.ndim > 1:
             raise IndexError(f"rows are chosen by a slice, by places or by one boolean per row, not by {which!r}")
-        return Table({name: column[chosen] for name, column in self._columns.items()})
+        rows = {name: column[chosen] for name, column in self._columns.items()}
+        for column in rows.values():
+            column.flags.writeable = False
+        return self._of(rows, len(chosen))
 
     def cut(self, sizes: Sequence[int]) -> list["Table"]:
         """Consecutive tables of these numbers of rows, without copying them."""
@@ -121,26 +191,35 @@ class Table(Mapping[str, np.ndarray]):
             for size, end in zip(sizes, ends, strict=True)
         ]
 
-    @classmethod
-    def _of(cls, columns: dict[str, np.ndarray], rows: int) -> "Table":
-        """A table of columns that come from one."""
-        table = cls.__new__(cls)
+    def _of(self, columns: dict[str, np.ndarray], rows: int) -> "Table":
+        """A table of columns that come from this one."""
+        table = type(self).__new__(type(self))
         table._columns, table._rows = columns, rows
+        table._features, table._readable = self._features, self._readable
         return table
 
     def with_columns(self, **named: Any) -> "Table":
         """A table with these columns added or replaced: `table.with_columns(y=labels)`."""
-        return Table({**self._columns, **named})
+        table = Table({**self._columns, **named})
+        if INPUTS not in named and self._features is not None:
+            table._name_features(self._features, tuple(self._readable))
+        return table
 
     def __getitem__(self, key: Any) -> Any:
         if not isinstance(key, str):
             return self.take(key)
-        if key not in self._columns:
-            raise KeyError(f"no column {key!r}; there are {', '.join(self._columns)}")
-        return self._columns[key]
+        if key in self._columns:
+            return self._columns[key]
+        if key in self._readable:
+            return self._columns[INPUTS][:, self._readable[key]]
+        if key in (self._features or ()):
+            raise KeyError(
+                f"{key!r} is a prepared feature in 'x'; to read its raw values, name it in the recipe's keep="
+            )
+        raise KeyError(f"no column {key!r}; there are {', '.join(self._columns)}")
 
     def __contains__(self, name: object) -> bool:
-        return name in self._columns
+        return name in self._columns or name in self._readable
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._columns)
@@ -155,6 +234,8 @@ class Table(Mapping[str, np.ndarray]):
 
 class TablesByParty(Mapping[str, Table]):
     """An ordered mapping of party names to tables."""
+
+    recipe: Any = None  # how they were made of raw frames, if `fp.prepare` made them
 
     def __init__(self, tables: Mapping[str, Table]):
         self._tables = dict(tables)
@@ -181,7 +262,7 @@ class TablesByParty(Mapping[str, Table]):
 
 
 def as_table(thing: Any) -> Table:
-    """A table from a Table, a mapping of columns, a pandas data frame or the path of a file."""
+    """A table from a Table, a mapping of columns, a data frame of pandas, polars or Arrow, or the path of a file."""
     if isinstance(thing, Table):
         return thing
     if isinstance(thing, str | pathlib.Path):
@@ -190,19 +271,67 @@ def as_table(thing: Any) -> Table:
         return Table.from_frame(thing)
     if isinstance(thing, Mapping):
         return Table(thing)
-    raise TypeError(
-        f"a table is a fp.Table, a mapping of columns, a pandas frame or a file, not {type(thing).__name__}"
-    )
+    raise TypeError(f"a table is a fp.Table, a mapping of columns, a data frame or a file, not {type(thing).__name__}")
 
 
-def is_frame(thing: Any) -> bool:
-    return hasattr(thing, "columns") and hasattr(thing, "to_numpy")
+def frame_column(columns: Mapping[str, Any], name: str, na_values: Any = None, dtype: Any = None) -> np.ndarray:
+    """A column of a frame as an array of numbers, booleans or strings; NaN where a number is missing."""
+    column = columns[name]
+    if getattr(getattr(column, "dtype", None), "kind", "") in ("M", "m"):
+        return np.asarray(column)  # dates; nothing reads them but the user
+    raw = read_column(columns, name, "the frame")
+    values, missing = raw.values, raw.missing.copy()
+    for mark in [] if na_values is None else [na_values] if isinstance(na_values, Tag) else list(na_values):
+        if isinstance(mark, str) == (values.dtype.kind == "U"):
+            missing |= values == mark
+    try:
+        if dtype is not None:
+            kind = str if dtype == "str" else np.dtype(dtype)
+            values = np.where(missing, values[~missing][:1] if (~missing).any() else 0, values).astype(kind)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"column {name!r} cannot be read as {dtype!r}: {error}") from None
+    if not missing.any():
+        return values
+    if values.dtype.kind not in "iuf":
+        what = "strings" if values.dtype.kind == "U" else "yes or no"
+        raise ValueError(
+            f"column {name!r} holds {what} and {int(missing.sum())} missing values in {len(values)} rows; make it {what} with no "
+            "entry missing, leave it out with columns=, or prepare it with fp.Recipe"
+        )
+    return np.where(missing, np.nan, values)
+
+
+def read_frame(
+    path: str | pathlib.Path, columns: list[str] | None = None, na_values: Any = None, dtype: Any = None
+) -> Any:
+    """A pandas frame from a file; arguments and errors as in `Table.read`."""
+    path = pathlib.Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        import pandas
+    except ImportError:
+        raise ImportError(f"reading files needs pandas and pyarrow: {install('frames')}") from None
+    if not path.name.lower().endswith((".csv", ".csv.gz", ".parquet", ".pq")):
+        raise ValueError(f"{path.name}: fp.Table.read knows .csv, .csv.gz and .parquet")
+    try:
+        if path.suffix.lower() in (".parquet", ".pq"):
+            return pandas.read_parquet(path, columns=columns)
+        strings = {name: kind for name, kind in dtype.items() if kind == "str"} if isinstance(dtype, Mapping) else None
+        strings = "str" if dtype == "str" else strings
+        return pandas.read_csv(path, usecols=columns, na_values=na_values, dtype=strings)  # type: ignore[arg-type]
+    except (ValueError, OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
 
 
 def _plain(name: str, values: Any) -> np.ndarray:
     """A column as an array of numbers or strings with one entry per row."""
     if isinstance(values, Mapping):
         raise ValueError(f"column {name!r} is a {type(values).__name__}; a column is an array with one entry per row")
+    if is_frame(values):
+        values = np.stack([_number_column(values, each) for each in columns_of(values)], axis=1)
+    elif hasattr(values, "toarray") and hasattr(values, "nnz"):  # a sparse matrix of scipy
+        values = values.toarray()
     try:
         array = np.array(values)
     except ValueError as error:
@@ -220,12 +349,25 @@ def _plain(name: str, values: Any) -> np.ndarray:
     return array
 
 
-def _gathered(columns: dict[str, np.ndarray], x: Iterable[str] | None) -> dict[str, np.ndarray]:
-    if x is None:
-        return columns
-    names = [x] if isinstance(x, str) else list(x) if isinstance(x, Iterable) else [x]
+def _number_column(frame: Any, name: str) -> np.ndarray:
+    column = frame_column(columns_of(frame), name)
+    if column.dtype.kind not in "biuf":
+        raise ValueError(f"column {name!r} holds {kind(column)}, which cannot be a part of a matrix")
+    return np.asarray(column, float)
+
+
+def _names(option: str, given: Any) -> list[str]:
+    """The names of columns that an option lists."""
+    names = [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else [given]
     if not all(isinstance(name, str) for name in names):
-        raise TypeError(f"x= lists the names of the columns that make the matrix 'x', not {x!r}")
+        what = "make the matrix 'x'" if option == "x" else "are wanted"
+        raise TypeError(f"{option}= lists the names of the columns that {what}, not {given!r}")
+    return names
+
+
+def _gathered(columns: dict[str, np.ndarray], names: list[str] | None) -> dict[str, np.ndarray]:
+    if names is None:
+        return columns
     missing = [name for name in names if name not in columns]
     if missing:
         raise ValueError(f"no column {missing[0]!r} to stack into 'x'; there are {', '.join(columns)}")
@@ -236,6 +378,8 @@ def _gathered(columns: dict[str, np.ndarray], x: Iterable[str] | None) -> dict[s
     parts = {name: _plain(name, columns[name]) for name in names}
     for name, part in parts.items():
         if part.dtype.kind not in "biuf":
-            raise ValueError(f"column {name!r} holds {kind(part)}, which cannot be stacked into the matrix 'x'")
+            raise ValueError(
+                f"column {name!r} holds {kind(part)}, which cannot be stacked into the matrix 'x'; see fp.Recipe"
+            )
     matrix = np.stack([np.asarray(part, float) for part in parts.values()], axis=1)
     return {"x": matrix, **{name: column for name, column in columns.items() if name not in names}}

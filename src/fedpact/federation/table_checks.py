@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedpact.federation.buckets import arrays
-from fedpact.federation.rows import title
-from fedpact.federation.table import Table
+from fedpact.federation.rows import same_features, title
+from fedpact.federation.table import INPUTS, Table
 from fedpact.problem.atoms import Atom, Scope
 from fedpact.problem.columns import Mask, kind
 from fedpact.problem.models import Model
@@ -179,8 +179,11 @@ def _traced(
 
 
 def check_columns(columns: tuple[str, ...], holders: list[Holder]) -> None:
-    """Every holder has these columns, of the kind and width that they have at the first, without NaN or infinity."""
+    """Every holder has these columns, of the kind and width that they have at the first, with the same features, without NaN or
+    infinity."""
     first = holders[0]
+    if INPUTS in columns:
+        same_features({holder.title: holder.table.features for holder in holders})
     for holder in holders:
         for name in columns:
             if name not in holder.table:
@@ -292,10 +295,16 @@ def _checked_weights(name: str, holder: Holder) -> np.ndarray:
 
 def check_there(name: str, reader: str, holder: Holder) -> None:
     """Raise ValueError where a holder lacks a column that something reads."""
-    if name not in holder.table.columns:
+    if name not in holder.table:
+        prepared = name in (holder.table.features or ())
         raise ValueError(
             f"{reader} reads column {name!r}, which is missing at {holder.title}: "
             f"it has {', '.join(holder.table.columns)}"
+            + (
+                f"; a feature of 'x' comes from {name!r}: name it in the recipe's keep= to have it as it is"
+                if prepared
+                else ""
+            )
         )
 
 

@@ -1,5 +1,6 @@
 """fp.promise: set rows aside, train a candidate on the others with tightened limits, test it once."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -62,6 +63,12 @@ def promise(
     if not isinstance(previous, Promise | None):
         raise TypeError(f"previous={previous!r}: the promise that was asked before")
     rows = parties if isinstance(parties, Parties) else split_rows(parties)
+    if rows.recipe is not None and rows.recipe.told:
+        warnings.warn(
+            "the recipe of these tables was fitted on all their rows, also on those that the promise holds out; for a strict "
+            "promise fit it on other rows: docs/preparation.md",
+            stacklevel=2,
+        )
     stated = with_groups(problem, [Holder.of(name, rows[name]) for name in rows])
     agreed = AgreedPromise.of(
         stated, rows.names, confidence=confidence, held_out=held_out, seed=seed, power=power, ranges=ranges

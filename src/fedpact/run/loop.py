@@ -90,12 +90,13 @@ class Run:
         before = folder.owner()
         for part, words in (
             ("problem", "another problem"),
+            ("recipe", "another recipe"),
             ("data", "other parties or rows"),
             ("algorithm", "another method or options"),
             ("start", "another starting point"),
             ("seed", "another seed"),
         ):
-            if before.get(part) != owner[part]:
+            if before.get(part) != owner.get(part):
                 raise ValueError(
                     f"{folder.path} holds a run of {words}; choose another folder for save=, nothing was touched"
                 )

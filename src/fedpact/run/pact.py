@@ -14,9 +14,12 @@ from typing import Any
 from fedpact import __about__
 from fedpact.evaluation.counts import Question
 from fedpact.federation.columns import ColumnParties, split_columns
-from fedpact.federation.rows import Parties, checked_seed, split_rows
+from fedpact.federation.rows import Parties, checked_seed, split_rows, title
 from fedpact.federation.setting import Setting
 from fedpact.federation.table import Table, as_table
+from fedpact.preparation.agreed import AgreedRecipe
+from fedpact.preparation.prepare import prepare, prepared, raw_frame
+from fedpact.preparation.recipe import Recipe
 from fedpact.problem.fingerprint import digest
 from fedpact.problem.split import SplitModel
 from fedpact.problem.statement import Problem
@@ -47,8 +50,9 @@ class Pact:
     `fp.solve`), `server` (a table or a function that returns one), `promise` (a dict of the terms of `fp.promise`: confidence,
     held_out, power, ranges; then a run ends with its test) and `evaluate` (options of `fp.evaluate`, such as {"label": "y",
     "group": "sex"}: the answer is evaluated when a run ends, on the parties' tables, with a promise on the rows that it was
-    trained on); over columns also `active`, the parties with labels and groups (default: the first), and `id`, the column of
-    row identifiers.
+    trained on), and `recipe` (an `fp.Recipe`, which all parties agree on before the run, or one that was fitted before: `load`
+    and `server` then give raw frames); over columns also `active`, the parties with labels and groups (default: the first), and
+    `id`, the column of row identifiers.
 
     Raises FileNotFoundError, and ValueError or TypeError where a definition is missing or of another type.
     """
@@ -82,9 +86,11 @@ class Pact:
         self.evaluate: Mapping[str, Any] | None = module.get("evaluate")
         self._check_evaluate()
         self.promise = self._promise(module.get("promise"))
+        self.recipe: Recipe | AgreedRecipe | None = module.get("recipe")
         self._server: Any = module.get("server")
         self.active = self._active(module.get("active"))
         self.id: str | None = module.get("id")
+        self._check_recipe()
 
     def _part(self, module: Mapping[str, Any], name: str, kind: Any, words: str) -> Any:
         if name not in module:
@@ -103,6 +109,17 @@ class Pact:
             raise ValueError(f"{self.path}: evaluate has {unknown[0]!r}; it may have {', '.join(EVALUATE)}")
         self.question()
         checked_confidence(self.confidence)
+
+    def _check_recipe(self) -> None:
+        if not isinstance(self.recipe, Recipe | AgreedRecipe | None):
+            raise TypeError(f"{self.path}: `recipe` should be an fp.Recipe, not {self.recipe!r}")
+        if self.recipe is not None and self.columns:
+            raise ValueError(f"{self.path}: a recipe is for parties that hold rows; prepare split columns in `load`")
+        if isinstance(self.recipe, Recipe) and self.promise is not None:
+            raise ValueError(
+                f"{self.path}: a recipe that is fitted in the run sees the rows that a promise holds out, so they would not be "
+                "new: fit it on other rows, and let `recipe` be what was agreed on, fp.AgreedRecipe.from_json(...)"
+            )
 
     def question(self, threshold: float | None = None) -> Question:
         """What the pact's `evaluate` asks of every party; `threshold`: of the result, where `evaluate` says nothing else."""
@@ -161,7 +178,14 @@ class Pact:
         agreed += [] if self.evaluate is None else [dict(self.evaluate)]
         if self.promise is not None:
             agreed += [self.promise.terms, [tested.range for tested in self.promise.statements.means]]
+        if self.recipe is not None:
+            agreed.append(self.recipe_digest)
         return digest([digest(self.problem.public), *agreed])
+
+    @property
+    def recipe_digest(self) -> str:
+        """A digest of the recipe, as it is stated or as it was fitted before."""
+        return digest(self.recipe.to_json() if isinstance(self.recipe, AgreedRecipe) else self.recipe)
 
     def options_for(self, setting: Setting) -> Algorithm:
         """The method for a setting: the pact's own or the default one, with its `privacy` option."""
@@ -192,32 +216,45 @@ class Pact:
         start, seed = self.options.get("start"), checked_seed(self.options.get("seed", 0))
         return Agreement(self.problem, self.parties, self.active, self.id, start, seed, self.disclose)
 
-    def bind(self) -> Bound:
-        """The problem with all parties' tables, loaded in this process."""
-        agreed, server = self.agreement, None if self.columns else self.server
-        return bind(self.problem, self.tables(), server, start=agreed.start, seed=agreed.seed, disclose=agreed.disclose)
+    def bind(self, tables: Parties | ColumnParties) -> Bound:
+        """The problem with all parties' tables, as `tables` gives them."""
+        agreed = self.agreement
+        server = None if self.columns else self.server_table(tables.recipe)
+        return bind(self.problem, tables, server, start=agreed.start, seed=agreed.seed, disclose=agreed.disclose)
 
-    @property
-    def server(self) -> Table | None:
-        """The server's own table; where `server` is a function, only the server calls it."""
+    def server_table(self, agreed: AgreedRecipe | None = None) -> Table | None:
+        """The server's own table; where `server` is a function, only the server calls it. `agreed`: the recipe, fitted."""
         rows = self._server() if callable(self._server) else self._server
-        return None if rows is None else as_table(rows)
+        return None if rows is None else self._table(rows, "the server", agreed)
 
-    def table(self, party: str) -> Table:
-        """The table of one party. Raises ValueError where `load` fails."""
+    def frame(self, party: str) -> Any:
+        """What `load` gives for a party. Raises ValueError where it fails."""
         try:
-            return as_table(self.load(party))
+            return self.load(party)
         except Exception as error:
             raise ValueError(f"{self.path}: load({party!r}) fails: {type(error).__name__}: {error}") from error
 
+    def table(self, party: str, agreed: AgreedRecipe | None = None) -> Table:
+        """The table of one party. `agreed`: the recipe, fitted. Raises ValueError where `load` fails."""
+        frame = self.frame(party)
+        try:
+            return self._table(frame, title(party), agreed)
+        except Exception as error:
+            raise ValueError(f"{self.path}: load({party!r}) fails: {type(error).__name__}: {error}") from error
+
+    def _table(self, rows: Any, owner: str, agreed: AgreedRecipe | None) -> Table:
+        return as_table(rows) if agreed is None else prepared(agreed, raw_frame(rows), owner)
+
     def tables(self) -> Parties | ColumnParties:
         """The tables of all parties, loaded in this process."""
+        if self.recipe is not None:
+            return prepare(self.recipe, {party: self.frame(party) for party in self.parties})
         loaded = {party: self.table(party) for party in self.parties}
         return split_columns(loaded, active=self.active, id=self.id) if self.columns else split_rows(loaded)
 
     def run(self, parties: Parties | ColumnParties, **options: Any) -> Result | Promise:
         """Solve in this process, test and evaluate where the pact says so; `options` override those of the pact."""
-        server: dict[str, Any] = {} if self.columns else {"server": self.server}
+        server: dict[str, Any] = {} if self.columns else {"server": self.server_table(parties.recipe)}
         stated = {**server, **self.options, **options}
         if self.promise is None:
             return self._evaluated(solve(self.problem, parties, self.algorithm, **stated), parties, options.get("save"))

@@ -14,7 +14,7 @@ from fedpact.federation.buckets import buckets, stacked
 from fedpact.federation.description import Description
 from fedpact.federation.function_checks import alone, check_row_wise, check_slopes, guarded, guarded_server, not_finite
 from fedpact.federation.groups import groups_at, with_described_groups, with_groups, with_own_groups
-from fedpact.federation.rows import Parties, checked_seed, split_rows, title
+from fedpact.federation.rows import Parties, checked_seed, same_features, split_rows, title
 from fedpact.federation.setting import Setting
 from fedpact.federation.table import Table, as_table
 from fedpact.federation.table_checks import (
@@ -244,7 +244,8 @@ def _checked_at_party(
 
 
 def _check_agreeing(names: tuple[str, ...], descriptions: Sequence[Description]) -> None:
-    """All parties have the columns that are read, of one kind and width."""
+    """All parties have the columns that are read, of one kind and width, with the same features."""
+    same_features({title(name): each.features for name, each in zip(names, descriptions, strict=True)})
     for name, each in zip(names, descriptions, strict=True):
         for column in sorted(each.columns.keys() | descriptions[0].columns.keys()):
             here, at_first = each.columns.get(column), descriptions[0].columns.get(column)

@@ -1,0 +1,157 @@
+"""Columns of data frames: pandas, anything with the Arrow interface (polars, pyarrow), and mappings of columns."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedpact.extras import install
+
+Tag = str | int | float | bool
+KINDS = {"b": "booleans", "i": "numbers", "u": "numbers", "f": "numbers", "U": "strings"}
+
+
+@dataclasses.dataclass(frozen=True)
+class RawColumn:
+    """One column of a frame as it is, with places that may be missing.
+
+    - `name`: of the column. `owner`: whose it is, in words for errors ("party 'north'", "the rows").
+    - `values`: numbers, booleans or strings, (rows,); what stands at missing places means nothing.
+    - `missing`: where nothing is known: None, NaN, or what the frame's library has for it.
+    - `order`: the categories of an ordered pandas column (default None).
+    """
+
+    name: str
+    owner: str
+    values: np.ndarray
+    missing: np.ndarray
+    order: tuple[Tag, ...] | None = None
+
+    @property
+    def title(self) -> str:
+        return f"column {self.name!r} of {self.owner}"
+
+    @property
+    def kind(self) -> str:
+        """ "numbers", "booleans", "strings", or "nothing" where all places are missing."""
+        return "nothing" if self.missing.all() else KINDS[self.values.dtype.kind]
+
+    @property
+    def missing_count(self) -> int:
+        return int(self.missing.sum())
+
+    def present(self) -> np.ndarray:
+        """The values that are there."""
+        return self.values[~self.missing]
+
+    def numbers(self) -> np.ndarray:
+        """The values as float64, NaN where missing. Raises ValueError where they are strings or infinite."""
+        if self.kind == "strings":
+            raise ValueError(f"{self.title} holds strings where numbers are wanted; see fp.one_hot and fp.ordinal")
+        numbers = np.full(len(self.values), np.nan)
+        numbers[~self.missing] = self.present()
+        if np.isinf(numbers).any():
+            raise ValueError(f"{self.title} holds {int(np.isinf(numbers).sum())} infinite values")
+        return numbers
+
+    def tags(self) -> list[Tag]:
+        """The values that are there as Python's own; whole numbers are integers, however they are stored."""
+        present = self.present()
+        if present.dtype.kind == "f" and np.all((present == np.round(present)) & (np.abs(present) < 2**53)):
+            present = present.astype(np.int64)
+        return present.tolist()
+
+
+def is_pandas(thing: Any) -> bool:
+    return hasattr(thing, "columns") and hasattr(thing, "iloc")
+
+
+def is_frame(thing: Any) -> bool:
+    """Whether this is a data frame of pandas, or of a library with the Arrow interface, such as polars."""
+    return is_pandas(thing) or (hasattr(thing, "__arrow_c_stream__") and hasattr(thing, "columns"))
+
+
+def columns_of(frame: Any) -> dict[str, Any]:
+    """The columns of a frame or mapping by name, in order.
+
+    Raises TypeError for anything else, ValueError where two names are equal, and ImportError where a frame needs pyarrow.
+    """
+    if is_pandas(frame):
+        names = list(frame.columns)
+        columns = [frame.iloc[:, place] for place in range(len(names))]
+    elif is_frame(frame):
+        table = _arrow(frame)
+        names, columns = table.column_names, table.columns
+    elif isinstance(frame, Mapping):
+        names, columns = list(frame), [frame[name] for name in frame]
+    else:
+        raise TypeError(
+            f"a data frame of pandas, polars or Arrow, or a mapping of columns is wanted, not {type(frame).__name__}"
+        )
+    if len(set(map(str, names))) < len(names):
+        raise ValueError(f"two columns of the frame have the same name: {', '.join(map(str, names))}")
+    return dict(zip(map(str, names), columns, strict=True))
+
+
+def rows_of(frame: Any, places: np.ndarray) -> Any:
+    """Some rows of a frame or mapping of columns, by their places."""
+    if is_pandas(frame):
+        return frame.iloc[places]
+    return {name: _array(column)[places] for name, column in columns_of(frame).items()}
+
+
+def read_column(columns: Mapping[str, Any], name: str, owner: str = "the rows") -> RawColumn:
+    """One column of what `columns_of` gives. Raises ValueError where it is not there, or holds something else than numbers,
+    booleans or strings."""
+    if name not in columns:
+        raise ValueError(f"column {name!r} of {owner} is missing: there are {', '.join(columns) or 'none'}")
+    kind: Any = getattr(columns[name], "dtype", None)
+    order = tuple(kind.categories.tolist()) if getattr(kind, "ordered", False) and hasattr(kind, "categories") else None
+    values, missing = _plain(_array(columns[name]), name, owner)
+    return RawColumn(name, owner, values, missing, order)
+
+
+def _array(column: Any) -> np.ndarray:
+    """A column of `columns_of` as an array, of objects where values may be missing that are no numbers."""
+    if hasattr(column, "iloc"):  # a pandas series
+        plain = isinstance(column.dtype, np.dtype)
+        return column.to_numpy() if plain else column.astype(object).where(column.notna(), None).to_numpy()
+    if type(column).__module__.startswith("pyarrow"):
+        categories = hasattr(column.type, "value_type")  # which not every version of Arrow can decode
+        return np.array(column.to_pylist(), object) if categories else column.to_numpy(zero_copy_only=False)
+    return column if isinstance(column, np.ndarray) else np.array(list(column), object)
+
+
+def _plain(array: np.ndarray, name: str, owner: str) -> tuple[np.ndarray, np.ndarray]:
+    """Values of one type, and where they are missing."""
+    if array.ndim != 1:
+        raise ValueError(f"column {name!r} of {owner} holds arrays; a frame's column has one entry per row")
+    if array.dtype.kind in "biuU":
+        return array, np.zeros(len(array), bool)
+    if array.dtype.kind == "f":
+        return array, np.isnan(array)
+    if array.dtype.kind != "O":
+        what = "dates" if array.dtype.kind in "Mm" else str(array.dtype)
+        raise ValueError(f"column {name!r} of {owner} holds {what}; make numbers or strings of them")
+    if set(map(type, array.tolist())) == {str}:  # most columns, and quick
+        return array.astype(str), np.zeros(len(array), bool)
+    missing = np.array([value is None or value != value for value in array.tolist()], bool)
+    present = [v.item() if isinstance(v, np.generic) else v for v in array[~missing].tolist()]
+    types = {type(value) for value in present}
+    kind = str if types == {str} else bool if types == {bool} else float if types <= {int, float} else None
+    if kind is None:
+        mixed = ", ".join(sorted(t.__name__ for t in types))
+        raise ValueError(f"column {name!r} of {owner} holds {mixed}; make all of it numbers or all of it strings")
+    kept = np.array(present, int if types == {int} else kind)
+    values = np.zeros(len(array), kept.dtype)
+    values[~missing] = kept
+    return values, missing
+
+
+def _arrow(frame: Any) -> Any:
+    try:
+        import pyarrow
+    except ImportError:
+        raise ImportError(f"polars and Arrow tables are read by pyarrow: {install('frames')}") from None
+    return pyarrow.table(frame)
