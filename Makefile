@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test style types unit bench campaign soak wire clean
+.PHONY: setup demo test style types unit package bench campaign soak wire clean
 
 setup: .venv/ready
 
@@ -26,6 +26,13 @@ types: setup
 
 unit: setup
 	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder -q  # shared out by tests/conftest.py
+
+package: setup
+	rm -rf dist build/clean
+	$(BIN)/python -m build --outdir dist . > /dev/null  # the sdist, and the wheel from it
+	$(PYTHON) -m venv build/clean
+	build/clean/bin/python -m pip install --quiet dist/*.whl
+	build/clean/bin/python tests/installed.py
 
 bench: setup
 	-$(BIN)/python -m pip install --quiet --group bench

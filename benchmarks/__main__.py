@@ -17,6 +17,7 @@ from benchmarks import (
     flare,
     flower,
     gpu,
+    grid_search,
     large,
     mesh,
     overhead,
@@ -24,6 +25,7 @@ from benchmarks import (
     promises,
     scaling,
     sharp_rates,
+    torch_callback,
 )
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "benchmarks.md"
@@ -37,10 +39,19 @@ PARTS = {
     "rates": sharp_rates,
     "large": large,
     "cold": cold_start,
+    "grid": grid_search,
     "encrypted": encrypted_round,
 }
 # These want an engine, a device, the whole machine or much time: only where they are named.
-APART = {"decisions": decisions, "flare": flare, "flower": flower, "mesh": mesh, "gpu": gpu, "promises": promises}
+APART = {
+    "decisions": decisions,
+    "flare": flare,
+    "flower": flower,
+    "mesh": mesh,
+    "gpu": gpu,
+    "promises": promises,
+    "callback": torch_callback,
+}
 WHICH = f"which (default: all but {', '.join(APART)}, and the page is written; sections of other parts stay in it)"
 
 

@@ -31,7 +31,7 @@ def bare(message: Message, context: Context) -> Message:
 
 def measure() -> str:
     if importlib.util.find_spec("flwr") is None:
-        return '## Flower\n\nNot measured: `pip install "fedpact[flower]"` is missing.\n'
+        return "## Flower\n\nNot measured: the extra `flower` is not installed.\n"
     runpy.run_path(str(STAND_INS / "sitecustomize.py"))  # only the transport is measured
     from benchmarks.flower_pact import BARE, EXCHANGES, PARTIES
     from fedpact.deploy.flower.kit import write_kit

@@ -28,9 +28,9 @@ ROOMS = [
     "deploy",
     "datasets",
 ]
-INSIDE = [*ROOMS, "postprocess", "trackers"]
+INSIDE = [*ROOMS, "postprocess", "trackers", "sklearn"]
 ORDER = [*INSIDE, PUBLIC, "reproduce", "cli", "__main__"]
-FOR_ALL = {"arrays", "records", "precision", "files", "__about__"}
+FOR_ALL = {"arrays", "extras", "records", "precision", "files", "__about__"}
 FORBIDDEN = {
     "certificate": {"algorithms", "privacy"},
     "settings": {"algorithms", "privacy"},
@@ -40,6 +40,7 @@ FORBIDDEN = {
     "trackers": set(INSIDE) - {"run"},
     "prediction": set(INSIDE) - {"problem", "federation", "preparation"},
     "postprocess": set(INSIDE) - {"evaluation"},
+    "sklearn": set(INSIDE) - {"problem", "federation", "protocol", "run"},
 }  # though their place would allow it
 SOURCES = sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")
 

@@ -581,7 +581,7 @@ def test_cifar10_from_jpeg_images(tmp_path: pathlib.Path, monkeypatch: pytest.Mo
         np.testing.assert_allclose(red, levels, atol=4)
         np.testing.assert_allclose(blue, 255 - np.array(levels), atol=4)
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(ImportError, match=r"pip install 'fedpact\[images\]'"):
+    with pytest.raises(ImportError, match="pip install 'pillow"):
         datasets.cifar10(folder=tmp_path)
 
 

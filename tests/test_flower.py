@@ -15,7 +15,7 @@ import pytest
 
 from fedpact.deploy.this_machine import free_port
 
-pytest.importorskip("flwr", reason='Flower is not installed: pip install "fedpact[flower]"')
+pytest.importorskip("flwr", reason="Flower is not installed")
 
 STAND_INS = pathlib.Path(__file__).parent / "flower_stand_ins"
 
@@ -338,7 +338,7 @@ def test_without_flower_the_way_out_is_named(
     deploy: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
     monkeypatch.setattr(deploy.package, "find_spec", lambda name: None)
-    with pytest.raises(ModuleNotFoundError, match=r'pip install "fedpact\[flower\]"'):
+    with pytest.raises(ModuleNotFoundError, match="pip install 'flwr"):
         deploy.kit.write_kit(STAND_INS / "plays.py", ["a"], tmp_path / "kit")
     with pytest.raises(ModuleNotFoundError, match="pip install"):
         deploy.server_app.server_app()

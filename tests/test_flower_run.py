@@ -11,7 +11,7 @@ import numpy as np
 import pacts
 import pytest
 
-pytest.importorskip("flwr", reason='Flower is not installed: pip install "fedpact[flower]"')
+pytest.importorskip("flwr", reason="Flower is not installed")
 
 import fedpact as fp
 from fedpact.deploy.flower.kit import write_kit

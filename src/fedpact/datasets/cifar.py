@@ -11,6 +11,7 @@ import numpy as np
 from fedpact.datasets.encodings import Arrays
 from fedpact.datasets.images import pixel_table
 from fedpact.datasets.store import Fetch, Folder, load_files, own_file, read_arrays
+from fedpact.extras import install
 from fedpact.federation.table import Table
 
 ARCHIVE = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
@@ -51,7 +52,7 @@ def decoded(path: pathlib.Path) -> Arrays:
     try:
         from PIL import Image
     except ImportError:
-        raise ImportError(f"{path} holds JPEG images, which pillow reads: pip install 'fedpact[images]'") from None
+        raise ImportError(f"{path} holds JPEG images, which pillow reads: {install('images')}") from None
     names = [f"{what}_{part}" for part in BATCHES for what in ("jpeg", "offsets", "y")]
     arrays, out = read_arrays(path, tuple(names)), {}
     for part in BATCHES:

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedpact.evaluation.counts import Counts, Question, Tag
 from fedpact.evaluation.rates import MEASURES, Rates
+from fedpact.extras import install
 from fedpact.report.markup import text
 
 ALL = "all"
@@ -105,7 +106,7 @@ class Evaluation:
         try:
             import pandas
         except ImportError:
-            raise ImportError("a frame needs pandas: pip install 'fedpact[frames]'") from None
+            raise ImportError(f"a frame needs pandas: {install('frames')}") from None
         return pandas.DataFrame([self._line(*line) for line in self.lines()])
 
     def save(self, path: str | os.PathLike[str]) -> pathlib.Path:

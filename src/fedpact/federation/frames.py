@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from fedpact.extras import install
+
 Tag = str | int | float | bool
 KINDS = {"b": "booleans", "i": "numbers", "u": "numbers", "f": "numbers", "U": "strings"}
 
@@ -151,5 +153,5 @@ def _arrow(frame: Any) -> Any:
     try:
         import pyarrow
     except ImportError:
-        raise ImportError("polars and Arrow tables are read by pyarrow: pip install 'fedpact[frames]'") from None
+        raise ImportError(f"polars and Arrow tables are read by pyarrow: {install('frames')}") from None
     return pyarrow.table(frame)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedpact.extras import install
 from fedpact.federation.frames import Tag, columns_of, is_frame, read_column
 from fedpact.problem.columns import kind
 
@@ -110,7 +111,7 @@ class Table(Mapping[str, np.ndarray]):
         na_values: Any = None,
         dtype: Any = None,
     ) -> "Table":
-        """A table from a file, read by pandas (`pip install 'fedpact[frames]'`).
+        """A table from a file, read by pandas (the extra `frames`).
 
         - `path`: a .csv, .csv.gz, .parquet or .pq file.
         - `x`, `columns`, `na_values`, `dtype`: as in `from_frame`. Only the columns that are wanted are read.
@@ -310,7 +311,7 @@ def read_frame(
     try:
         import pandas
     except ImportError:
-        raise ImportError("reading files needs pandas and pyarrow: pip install 'fedpact[frames]'") from None
+        raise ImportError(f"reading files needs pandas and pyarrow: {install('frames')}") from None
     if not path.name.lower().endswith((".csv", ".csv.gz", ".parquet", ".pq")):
         raise ValueError(f"{path.name}: fp.Table.read knows .csv, .csv.gz and .parquet")
     try:

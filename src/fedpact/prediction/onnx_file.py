@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedpact import __about__
+from fedpact.extras import install
 from fedpact.prediction.forms import ChainForm, Form, LinearForm, MlpForm
 from fedpact.prediction.predictor import Predictor
 from fedpact.problem.decision_rule import DecisionRule
@@ -21,7 +22,7 @@ def write_onnx(predictor: Predictor, path: pathlib.Path) -> pathlib.Path:
         import onnx
         from onnx import helper
     except ImportError:
-        raise ImportError("writing ONNX files needs the onnx package: pip install 'fedpact[onnx]'") from None
+        raise ImportError(f"writing ONNX files needs the onnx package: {install('onnx')}") from None
     form = predictor.form
     if not isinstance(form, LinearForm | MlpForm | ChainForm):
         raise ValueError(f"only linear models and networks become ONNX files, and this one is {form.kind!r}")

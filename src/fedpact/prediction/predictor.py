@@ -144,7 +144,7 @@ class Predictor:
         return save(self, folder)
 
     def to_onnx(self, path: str | os.PathLike[str]) -> pathlib.Path:
-        """Write the model as an ONNX file (`pip install 'fedpact[onnx]'`): float64 features "x" in, "scores" out.
+        """Write the model as an ONNX file (extra `onnx`): float64 features "x" in, "scores" out.
 
         Where the loss decides, "labels" and "probabilities" come out too. A recipe stays outside: the file takes features as the
         recipe makes them, and has their names in its metadata.

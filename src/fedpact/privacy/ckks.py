@@ -43,6 +43,8 @@ from typing import Any
 
 import numpy as np
 
+from fedpact.extras import install
+
 DEGREE = 4096
 PRIME_BITS = (46, 47, 16)
 NU_UNIT = 2.0**-61
@@ -61,7 +63,7 @@ def seal() -> Any:
     try:
         return importlib.import_module("tenseal.sealapi")
     except ImportError as missing:
-        raise ImportError("fp.EncryptedResiduals needs tenseal: pip install 'fedpact[encrypted]'") from missing
+        raise ImportError(f"fp.EncryptedResiduals needs tenseal: {install('encrypted')}") from missing
 
 
 def fresh_seed() -> np.ndarray:

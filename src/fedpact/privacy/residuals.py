@@ -14,7 +14,7 @@ class EncryptedResiduals:
     nothing else of ν. The server holds the key and decrypts gradients that the parties have masked, so it learns nothing of them.
 
     There are no options. Encryption noise is fresh in every run, so that two runs agree to about 1e-8 and not to the bit. Raises
-    ImportError where tenseal is missing: `pip install 'fedpact[encrypted]'`.
+    ImportError where tenseal is missing (the extra `encrypted`).
     """
 
     def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from fedpact.problem.columns import Mask
 from fedpact.problem.losses import Loss
-from fedpact.problem.models import squared_norm
+from fedpact.problem.models import Model, squared_norm
 from fedpact.problem.rates import Rate
 from fedpact.problem.symmetric import OuterProducts
 
@@ -100,6 +100,10 @@ class Atom(abc.ABC):
         """The same with another rate in place of its own, whose numbers may be arrays."""
         return self
 
+    def with_model(self, model: Model) -> "Atom":
+        """The same with this model in a loss that names none."""
+        return self
+
     @property
     def may_do_anything(self) -> bool:
         """Whether it is over rows and its function is not known to be row-wise and finite on finite rows."""
@@ -134,6 +138,9 @@ class Mean(Atom):
     def with_rate(self, rate: Rate) -> "Mean":
         assert self.loss is not None
         return dataclasses.replace(self, function=dataclasses.replace(self.loss, formula=rate))
+
+    def with_model(self, model: Model) -> "Mean":
+        return self if self.loss is None else dataclasses.replace(self, function=self.loss.with_model(model))
 
     def curvature(self, params: Any, rows: Any, weights: jax.Array) -> OuterProducts | None:
         return None if self.loss is None else self.loss.curvature(params, rows, weights)

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NoReturn
 
 from fedpact.problem.atoms import Atom, Scope
+from fedpact.problem.models import Model
 from fedpact.problem.nonsmooth import Abs, Nonsmooth, Tag, Values
 
 MOST_PARTS = 64  # smooth inequalities that one constraint may expand to: each abs in a sum doubles them
@@ -148,6 +149,11 @@ class Expression:
         if all(new is term.atom for new, term in zip(atoms, self.terms, strict=True)):
             return self
         terms = (dataclasses.replace(term, atom=new) for new, term in zip(atoms, self.terms, strict=True))
+        return Expression(tuple(terms), self.constant)
+
+    def with_model(self, model: Model) -> "Expression":
+        """The same with this model in losses that name none."""
+        terms = (dataclasses.replace(term, atom=term.atom.with_model(model)) for term in self.terms)
         return Expression(tuple(terms), self.constant)
 
     def scoped(self, scope: Scope) -> "Expression":
@@ -309,6 +315,10 @@ class Constraint:
         if expression is self.expression:
             return self
         return dataclasses.replace(self, expression=expression, given_name=self.name)
+
+    def with_model(self, model: Model) -> "Constraint":
+        """The same with this model in losses that name none."""
+        return dataclasses.replace(self, expression=self.expression.with_model(model))
 
     @property
     def is_convex(self) -> bool:

@@ -8,6 +8,8 @@ from fedpact.problem.atoms import RowFunction
 from fedpact.problem.columns import Mask, col
 from fedpact.problem.expressions import MOST_PARTS, Expression, Term
 from fedpact.problem.functions import mean
+from fedpact.problem.losses import Loss
+from fedpact.problem.models import Model
 from fedpact.problem.nonsmooth import Nonsmooth, Tag, Values
 
 
@@ -57,6 +59,11 @@ class Gap(Nonsmooth):
 
     def with_groups(self, values: Values) -> "Gap":
         return self if self.groups is not None else dataclasses.replace(self, groups=values(self.group))
+
+    def with_model(self, model: Model) -> "Gap":
+        if not isinstance(self.function, Loss):
+            return self
+        return dataclasses.replace(self, function=self.function.with_model(model))
 
     @property
     def expression(self) -> Expression:

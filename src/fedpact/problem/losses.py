@@ -1,4 +1,7 @@
-"""Row-wise losses: `loss(params, rows) -> (rows,)`, to be averaged by `fp.mean`."""
+"""Row-wise losses: `loss(params, rows) -> (rows,)`, to be averaged by `fp.mean`.
+
+A loss that names no model, `fp.decisions()`, is of the model of the estimator in `fedpact.sklearn` whose constraint it is in.
+"""
 
 import dataclasses
 import math
@@ -12,7 +15,7 @@ import numpy as np
 from jax.core import Tracer
 
 from fedpact.problem.columns import numeric
-from fedpact.problem.models import Linear, Mlp, Model
+from fedpact.problem.models import Linear, Mlp, Model, UnnamedModel
 from fedpact.problem.rates import OF_THRESHOLD, TEMPERATURE, Rate
 from fedpact.problem.symmetric import OuterProducts
 
@@ -89,6 +92,10 @@ class Loss:
         second = jax.jvp(slope, (scores,), (jnp.ones_like(scores),))[1]
         return OuterProducts(slopes, weights * second)
 
+    def with_model(self, model: Model) -> "Loss":
+        """The same of this model where it names none; else itself."""
+        return dataclasses.replace(self, model=model) if isinstance(self.model, UnnamedModel) else self
+
     @property
     def rate(self) -> Rate | None:
         """Its formula, where it is a rate of decisions or the smooth stand-in of one; None for other losses."""
@@ -133,10 +140,10 @@ class Loss:
         return [], "a number"
 
 
-def logistic_loss(model: Model, label: str = "y", labels: tuple[float, float] = (0, 1)) -> Loss:
+def logistic_loss(model: Model | None = None, label: str = "y", labels: tuple[float, float] = (0, 1)) -> Loss:
     """The logistic loss log(1 + exp(-s·score)) of each row, s = -1 for a negative label and +1 for a positive one.
 
-    - `model`: one score per row, such as `fp.linear()`.
+    - `model`: one score per row, such as `fp.linear()` (default: an estimator's own, in `fedpact.sklearn`).
     - `label`: the column of labels (default "y").
     - `labels`: its two values, (negative, positive) (default (0, 1)).
 
@@ -144,17 +151,17 @@ def logistic_loss(model: Model, label: str = "y", labels: tuple[float, float] = 
     different numbers.
     """
     negative, positive = _pair(labels)
-    return Loss("logistic_loss", model, label, _Logistic(positive), (negative, positive))
+    return Loss("logistic_loss", _named(model), label, _Logistic(positive), (negative, positive))
 
 
 def smoothed_hinge_loss(
-    model: Model, label: str = "y", labels: tuple[float, float] = (0, 1), width: float = 1.0
+    model: Model | None = None, label: str = "y", labels: tuple[float, float] = (0, 1), width: float = 1.0
 ) -> Loss:
     """The hinge loss max(0, 1 - s·score) of each row, made smooth around its corner; s = ±1 as in `fp.logistic_loss`.
 
     With u = 1 - s·score it is 0 for u <= 0, u²/(2 width) up to u = width, and u - width/2 above.
 
-    - `model`: one score per row, such as `fp.linear()`.
+    - `model`: one score per row, such as `fp.linear()` (default: an estimator's own, in `fedpact.sklearn`).
     - `label`: the column of labels (default "y").
     - `labels`: its two values, (negative, positive) (default (0, 1)).
     - `width`: of the quadratic part, in units of the score (> 0, default 1).
@@ -164,35 +171,36 @@ def smoothed_hinge_loss(
     if not (isinstance(width, numbers.Real) and 0 < width < math.inf):
         raise ValueError(f"smoothed_hinge_loss(width={width!r}): the rounding has a positive width")
     negative, positive = _pair(labels)
-    return Loss("smoothed_hinge_loss", model, label, _Hinge(positive, float(width)), (negative, positive))
+    return Loss("smoothed_hinge_loss", _named(model), label, _Hinge(positive, float(width)), (negative, positive))
 
 
-def softmax_loss(model: Model, label: str = "y") -> Loss:
+def softmax_loss(model: Model | None = None, label: str = "y") -> Loss:
     """The softmax cross-entropy log Σ_k exp(score_k) - score_y of each row.
 
-    - `model`: one score per class (rows, K), such as `fp.linear(outputs=10)` or `fp.mlp([64, 32, 10])`.
+    - `model`: one score per class (rows, K), such as `fp.linear(outputs=10)` or `fp.mlp([64, 32, 10])` (default: an estimator's
+      own, in `fedpact.sklearn`).
     - `label`: the column of labels, integers from 0 to K-1 (default "y").
 
     Returns a `Loss`, to be averaged by `fp.mean`.
     """
-    return Loss("softmax_loss", model, label, _softmax)
+    return Loss("softmax_loss", _named(model), label, _softmax)
 
 
-def squared_loss(model: Model, label: str = "y") -> Loss:
+def squared_loss(model: Model | None = None, label: str = "y") -> Loss:
     """The squared loss ½ (score - y)² of each row, summed over outputs where there are several.
 
-    - `model`: scores of the shape of the labels, (rows,) or (rows, outputs).
+    - `model`: scores of the shape of the labels, (rows,) or (rows, outputs) (default: an estimator's own, in `fedpact.sklearn`).
     - `label`: the column of labels y (default "y").
 
     Returns a `Loss`, to be averaged by `fp.mean`.
     """
-    return Loss("squared_loss", model, label, _squared)
+    return Loss("squared_loss", _named(model), label, _squared)
 
 
-def positive_rate(model: Model, temperature: float = 1.0) -> Loss:
+def positive_rate(model: Model | None = None, temperature: float = 1.0) -> Loss:
     """The smooth positive rate sigmoid(score / temperature) of each row; its mean approximates the share of positive decisions.
 
-    - `model`: one score per row, positive where the decision is.
+    - `model`: one score per row, positive where the decision is (default: an estimator's own, in `fedpact.sklearn`).
     - `temperature`: in units of the score (> 0, default 1). As it falls the mean tends to the share of rows with score > 0 and
       the gradient vanishes almost everywhere.
 
@@ -201,15 +209,19 @@ def positive_rate(model: Model, temperature: float = 1.0) -> Loss:
         at_most_a_third = fp.mean(fp.positive_rate(fp.linear())) <= 1 / 3
     """
     _check_temperature("positive_rate", temperature, "1 is the logistic model's own")
-    return Loss("positive_rate", model, None, Rate(float(temperature)))
+    return Loss("positive_rate", _named(model), None, Rate(float(temperature)))
 
 
 def decisions(
-    model: Model, threshold: float = 0.0, *, label: int | None = None, temperature: float | None = None
+    model: Model | None = None,
+    threshold: float = 0.0,
+    *,
+    label: int | None = None,
+    temperature: float | None = None,
 ) -> Loss:
     """The decision on each row: 1 where score > threshold, else 0; its mean is a counted rate, not a smooth stand-in.
 
-    - `model`: one score a row, or one for each class.
+    - `model`: one score a row, or one for each class (default: an estimator's own, in `fedpact.sklearn`).
     - `threshold`: in units of the score (default 0).
     - `label`: for models with one score for each class: 1 where the score at this place is the largest, else 0 (default: the
       model has one score a row).
@@ -233,14 +245,14 @@ def decisions(
             raise ValueError(f"decisions(threshold={threshold!r}, label={label!r}): the largest score has no threshold")
         label = int(label)
     last = max(TEMPERATURE, OF_THRESHOLD * abs(threshold)) if temperature is None else float(temperature)
-    return Loss("decisions", model, None, Rate(last, float(threshold), label, True, True))
+    return Loss("decisions", _named(model), None, Rate(last, float(threshold), label, True, True))
 
 
-def loss(formula: Callable[[jax.Array, jax.Array], jax.Array], model: Model, label: str = "y") -> Loss:
+def loss(formula: Callable[[jax.Array, jax.Array], jax.Array], model: Model | None = None, label: str = "y") -> Loss:
     """Any row-wise loss of a model's scores and the labels.
 
     - `formula`: `(scores, labels) -> (rows,)` in JAX, hashable; row r of the result depends on row r of the scores and labels.
-    - `model`: gives the scores.
+    - `model`: gives the scores (default: an estimator's own, in `fedpact.sklearn`).
     - `label`: the column of labels (default "y").
 
     Returns a `Loss`, to be averaged by `fp.mean`. Raises TypeError where `formula` is not a function.
@@ -249,7 +261,7 @@ def loss(formula: Callable[[jax.Array, jax.Array], jax.Array], model: Model, lab
     """
     if not callable(formula):
         raise TypeError(f"fp.loss takes a function (scores, labels) -> (rows,), not {formula!r}")
-    return Loss(getattr(formula, "__name__", "loss"), model, label, formula)
+    return Loss(getattr(formula, "__name__", "loss"), _named(model), label, formula)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -269,6 +281,10 @@ class _Hinge:
         short = 1.0 - _margins(scores, labels, self.positive)
         rounded = jnp.clip(short, 0.0, self.width) ** 2 / (2 * self.width)
         return rounded + jnp.maximum(short - self.width, 0.0)
+
+
+def _named(model: Model | None) -> Model:
+    return UnnamedModel() if model is None else model
 
 
 def _check_temperature(owner: str, temperature: float, words: str) -> None:

@@ -15,6 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 Rows = Mapping[str, Any]
+NO_MODEL = (
+    "no model is named: only the estimators of fedpact.sklearn have one of their own; give it one, such as fp.linear()"
+)
 
 
 class Model(abc.ABC):
@@ -56,6 +59,17 @@ class Model(abc.ABC):
         Returns a matrix (rows, parameters), or None where scores are not linear or not one per row (default).
         """
         return None
+
+
+@dataclasses.dataclass(frozen=True)
+class UnnamedModel(Model):
+    """Stands in losses that name no model, until an estimator puts its own in its place. It has no parameters."""
+
+    def init(self, key: jax.Array, rows: Rows) -> Any:
+        raise ValueError(NO_MODEL)
+
+    def apply(self, params: Any, rows: Rows) -> jax.Array:
+        raise ValueError(NO_MODEL)
 
 
 @dataclasses.dataclass(frozen=True)

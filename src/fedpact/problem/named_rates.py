@@ -22,11 +22,11 @@ from fedpact.problem.nonsmooth import Tag
 
 
 def selection_rate(
-    model: Model, threshold: float = 0.0, *, weights: str | None = None, temperature: float | None = None
+    model: Model | None = None, threshold: float = 0.0, *, weights: str | None = None, temperature: float | None = None
 ) -> Expression:
     """The share of rows that are decided positive, that is with score > threshold.
 
-    - `model`: one score a row.
+    - `model`: one score a row (default: an estimator's own, in `fedpact.sklearn`).
     - `threshold`: in units of the score (default 0).
     - `weights`: the column of the rows' weights, as in `fp.mean` (default None: every row weighs 1).
     - `temperature`: of the smooth stand-in that a run works with, see `fp.decisions` (> 0, default 0.1).
@@ -39,7 +39,7 @@ def selection_rate(
 
 
 def true_positive_rate(
-    model: Model,
+    model: Model | None = None,
     label: str = "y",
     positive: Tag = 1,
     threshold: float = 0.0,
@@ -49,7 +49,7 @@ def true_positive_rate(
 ) -> Expression:
     """The share of positive rows that are decided positive (recall, sensitivity).
 
-    - `model`: one score a row.
+    - `model`: one score a row (default: an estimator's own, in `fedpact.sklearn`).
     - `label`: the column of labels (default "y").
     - `positive`: the value of a positive label, a number or a string (default 1).
     - `threshold`: a decision is positive where score > threshold, in units of the score (default 0).
@@ -64,7 +64,7 @@ def true_positive_rate(
 
 
 def false_negative_rate(
-    model: Model,
+    model: Model | None = None,
     label: str = "y",
     positive: Tag = 1,
     threshold: float = 0.0,
@@ -77,7 +77,7 @@ def false_negative_rate(
 
 
 def false_positive_rate(
-    model: Model,
+    model: Model | None = None,
     label: str = "y",
     positive: Tag = 1,
     threshold: float = 0.0,
@@ -90,7 +90,7 @@ def false_positive_rate(
 
 
 def true_negative_rate(
-    model: Model,
+    model: Model | None = None,
     label: str = "y",
     positive: Tag = 1,
     threshold: float = 0.0,
@@ -104,7 +104,7 @@ def true_negative_rate(
 
 
 def error_rate(
-    model: Model,
+    model: Model | None = None,
     label: str = "y",
     positive: float = 1,
     threshold: float = 0.0,
@@ -126,10 +126,10 @@ def error_rate(
         )
     if not isinstance(label, str):
         raise TypeError(f"error_rate(label={label!r}): the name of a column")
-    decided = decisions(model, threshold, temperature=temperature).rate
-    assert decided is not None
-    wrong = dataclasses.replace(decided, positive=float(positive))
-    return mean(Loss("wrong_decisions", model, label, wrong), weights=weights)
+    decided = decisions(model, threshold, temperature=temperature)
+    assert decided.rate is not None
+    wrong = dataclasses.replace(decided.rate, positive=float(positive))
+    return mean(Loss("wrong_decisions", decided.model, label, wrong), weights=weights)
 
 
 def _positives(label: Any, positive: Any) -> Mask:

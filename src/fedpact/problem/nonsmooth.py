@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 if TYPE_CHECKING:
     from fedpact.problem.expressions import Expression
+    from fedpact.problem.models import Model
 
 Tag = float | str  # a value of a column of labels or groups
 Values = Callable[[str], tuple[Tag, ...]]  # of a column of groups
@@ -26,6 +27,10 @@ class Nonsmooth(abc.ABC):
     def with_groups(self, values: Values) -> Self:
         """The same with the values of groups that were left open; itself where none were."""
 
+    @abc.abstractmethod
+    def with_model(self, model: "Model") -> Self:
+        """The same with this model in losses that name none."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Abs(Nonsmooth):
@@ -42,6 +47,9 @@ class Abs(Nonsmooth):
     def with_groups(self, values: Values) -> "Abs":
         inside = self.inside.with_groups(values)
         return self if inside is self.inside else Abs(inside)
+
+    def with_model(self, model: "Model") -> "Abs":
+        return Abs(self.inside.with_model(model))
 
     def __str__(self) -> str:
         return f"abs({self.inside})"
@@ -63,6 +71,9 @@ class Largest(Nonsmooth):
         inside = tuple(part.with_groups(values) for part in self.inside)
         same = all(new is old for new, old in zip(inside, self.inside, strict=True))
         return self if same else Largest(inside)
+
+    def with_model(self, model: "Model") -> "Largest":
+        return Largest(tuple(part.with_model(model) for part in self.inside))
 
     def __str__(self) -> str:
         return f"largest({', '.join(map(str, self.inside))})"

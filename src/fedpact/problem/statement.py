@@ -8,7 +8,7 @@ from fedpact.problem.atoms import Atom, Scope
 from fedpact.problem.expressions import Constraint, Expression
 from fedpact.problem.functions import as_expression
 from fedpact.problem.losses import Loss
-from fedpact.problem.models import Model
+from fedpact.problem.models import NO_MODEL, Model, UnnamedModel
 from fedpact.problem.nonsmooth import Tag
 from fedpact.problem.personal import Personal
 from fedpact.problem.regularizers import Regularizer
@@ -102,7 +102,8 @@ def minimize(
       then evaluated at the average model (default: one model for all).
 
     Returns an `fp.Problem` for `fp.solve`. Raises TypeError or ValueError where the objective is not smooth, a constraint is not
-    convex in its abs or largest, two constraints have the same name, or `personal` is combined with constraints.
+    convex in its abs or largest, a loss names no model, two constraints have the same name, or `personal` is combined with
+    constraints.
 
         loss = fp.mean(fp.logistic_loss(fp.linear()))
         problem = fp.minimize(loss, subject_to=[(loss <= 0.6).named("loss")], regularizer=fp.l2(0.01))
@@ -133,6 +134,13 @@ def minimize(
         raise ValueError(
             f"the objective {goal} is not differentiable because of abs(...) or largest(...); bound that by a constraint instead"
         )
+    for where, expression in [
+        ("the objective", goal),
+        *((f"constraint {c.name!r}", c.expression) for c in constraints),
+    ]:
+        for atom, _ in expression.atoms():
+            if atom.loss is not None and isinstance(atom.loss.model, UnnamedModel):
+                raise ValueError(f"{where}: in {atom.loss.name}() {NO_MODEL}")
     if personal is not None:
         _check_personal(personal, goal, constraints, regularizer or Regularizer())
     return Problem(goal, tuple(constraints), regularizer or Regularizer(), personal)

@@ -12,6 +12,7 @@ import numpy as np
 
 from fedpact.certificate import ConstraintReport
 from fedpact.evaluation.table import Evaluation
+from fedpact.extras import install
 from fedpact.federation.columns import ColumnParties
 from fedpact.federation.groups import with_groups
 from fedpact.federation.rows import Parties, split_rows
@@ -114,7 +115,7 @@ class Tradeoff:
         try:
             import pandas
         except ImportError:
-            raise ImportError("a frame needs pandas: pip install 'fedpact[frames]'") from None
+            raise ImportError(f"a frame needs pandas: {install('frames')}") from None
         return pandas.DataFrame(
             [
                 {

@@ -3,11 +3,12 @@
 import pathlib
 import time
 
+from fedpact.extras import install
 from fedpact.trackers.base import Tracker
 
 
 class MLflow(Tracker):
-    """A run in MLflow (`pip install 'fedpact[mlflow]'`): rounds as metrics, the report page and the model as artefacts.
+    """A run in MLflow (extra `mlflow`): rounds as metrics, the report page and the model as artefacts.
 
     - `experiment`: its name (default "fedpact"); made where there is none.
     - `run_name`: of the run (default: MLflow makes one).
@@ -25,7 +26,7 @@ class MLflow(Tracker):
             from mlflow.entities import Metric
             from mlflow.tracking import MlflowClient
         except ImportError:
-            raise ImportError("fp.trackers.MLflow needs MLflow: pip install 'fedpact[mlflow]'") from None
+            raise ImportError(f"fp.trackers.MLflow needs MLflow: {install('mlflow')}") from None
         self._metric, self._client = Metric, MlflowClient(uri)
         self._experiment, self._run_name = experiment, run_name
         self._run: str | None = None

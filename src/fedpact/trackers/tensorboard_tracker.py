@@ -4,11 +4,12 @@ import os
 import pathlib
 import shutil
 
+from fedpact.extras import install
 from fedpact.trackers.base import Tracker
 
 
 class TensorBoard(Tracker):
-    """A run in TensorBoard (`pip install 'fedpact[tensorboard]'`): rounds as scalars, what was solved as text.
+    """A run in TensorBoard (extra `tensorboard`): rounds as scalars, what was solved as text.
 
     - `folder`: for the run's event files, such as "runs/clinics"; the report page and the model are put beside them.
 
@@ -22,9 +23,7 @@ class TensorBoard(Tracker):
         try:
             from tensorboardX import SummaryWriter
         except ImportError:
-            raise ImportError(
-                "fp.trackers.TensorBoard needs tensorboardX: pip install 'fedpact[tensorboard]'"
-            ) from None
+            raise ImportError(f"fp.trackers.TensorBoard needs tensorboardX: {install('tensorboard')}") from None
         self.folder = pathlib.Path(folder)
         self._writer = SummaryWriter(str(self.folder))
 

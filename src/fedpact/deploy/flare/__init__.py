@@ -1,4 +1,4 @@
-"""A pact on NVIDIA FLARE (https://nvflare.readthedocs.io, `pip install "fedpact[flare]"`).
+"""A pact on NVIDIA FLARE (https://nvflare.readthedocs.io, the extra `flare`).
 
 | module | runs at | does |
 |---|---|---|
@@ -10,4 +10,6 @@
 Only `components` imports nvflare when it is imported.
 """
 
-NOT_INSTALLED = 'this needs NVIDIA FLARE, which is not installed: pip install "fedpact[flare]"'
+from fedpact.extras import install
+
+NOT_INSTALLED = f"this needs NVIDIA FLARE, which is not installed: {install('flare')}"

@@ -3,6 +3,8 @@
 import pathlib
 from collections.abc import Sequence
 
+from fedpact.__about__ import VERSION
+
 
 def readme_text(
     pact: pathlib.Path,
@@ -28,7 +30,8 @@ def readme_text(
 
 ## Four commands
 1. Everyone, in a Python environment that is active whenever they start something (and whatever {pact.name} itself imports):
-   `pip install "fedpact[flare]"`
+   `pip install './fedpact-{VERSION}-py3-none-any.whl[flare]'`
+   (`make package` writes that wheel to `dist` of a checkout of fedpact)
 2. At the server, which the others must reach as `{address}`, with the folder `server`:
    `server/startup/start.sh`
 3. At each party, with the folder of its name and nobody else's:

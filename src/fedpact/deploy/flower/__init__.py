@@ -1,4 +1,4 @@
-"""A pact on Flower (https://flower.ai, `pip install "fedpact[flower]"`).
+"""A pact on Flower (https://flower.ai, the extra `flower`).
 
 | module | runs at | does |
 |---|---|---|
@@ -14,8 +14,10 @@ when it is imported.
 
 from importlib.util import find_spec
 
+from fedpact.extras import install
+
 
 def require_flower() -> None:
     """Raise ModuleNotFoundError with the command to install Flower where it is missing."""
     if find_spec("flwr") is None:
-        raise ModuleNotFoundError('Flower is not installed here: pip install "fedpact[flower]"')
+        raise ModuleNotFoundError(f"Flower is not installed here: {install('flower')}")

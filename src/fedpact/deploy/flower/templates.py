@@ -96,7 +96,8 @@ README = """\
 # A fedpact run on Flower: {names}
 
 Made by `fedpact deploy flower` (fedpact {version}). Give each folder to its owner over a secure channel: it holds a private
-key. Everybody needs Python with `pip install "fedpact[flower]=={version}"`, active where these commands are run.
+key. Everybody needs Python with `pip install './fedpact-{version}-py3-none-any.whl[flower]'`, active where these commands are
+run; `make package` writes that wheel to `dist` of a checkout of fedpact.
 
 | | where | command | |
 |---|---|---|---|
