@@ -57,7 +57,7 @@ def test_two_hospitals_whose_columns_mean_different_things() -> None:
     assert hospitals.features == ("age", *(f"treatment={name}" for name in sorted(RISK)))
     result = fp.solve(problem, hospitals)
     assert result.converged
-    right = [np.mean(result.predict(table) == table["y"]) for table in hospitals.values()]
+    right = [np.mean(result.predict(frame) == frame["outcome"]) for frame in HOSPITALS.values()]
     assert min(right) >= 0.88
 
 

@@ -326,6 +326,7 @@ def test_raw_frames_go_through_the_recipe(prepared: fp.Result, tmp_path: pathlib
     np.testing.assert_array_equal(again.predict(NEW), np.where(expected > 0, "died", "alive"))
     np.testing.assert_array_equal(again.scores({"x": prepared.recipe.transform(NEW)["x"]}), again.scores(NEW))
     assert (prepared.predict(NEW) == again.predict(NEW)).all()
+    np.testing.assert_array_equal(again.predict({"x": prepared.recipe.transform(NEW)["x"]}), again.predict(NEW))
     with pytest.raises(ValueError, match=r"'ward' .*missing"):
         again.predict(NEW.drop(columns="ward"))
     with pytest.raises(ValueError, match="an array has no names"):
