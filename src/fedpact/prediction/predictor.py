@@ -188,7 +188,7 @@ class Predictor:
         columns = {inputs: rows} if isinstance(rows, np.ndarray) else columns_of(rows)
         if self.features is not None or inputs in columns:
             checked = matrix(rows, inputs, self.features, None)
-            if np.ndim(columns.get(inputs)) < 2:  # it was put together from columns by name
+            if inputs not in columns or np.ndim(columns[inputs]) < 2:  # it was put together from columns by name
                 columns = {**columns, inputs: checked}
         return self.own(columns)
 
