@@ -1,8 +1,10 @@
-"""What mkdocs does beside its own: pages of files outside docs/, and links to these.
+"""What mkdocs does beside its own: pages of files outside docs/, links to these, and links from names to the API.
 
-Pages in docs/ link to programs and to the change log by their place in the repository (`../examples/pact.py`), as GitHub wants it.
-On the site the programs and the change log are pages of their own. A link to any other file leads to the repository where mkdocs.yml
-has a `repo_url`, and is plain text where it has none. A link to a file that does not exist stays as it is: a warning, hence an error.
+Pages in docs/ link to programs and to the change log by their place in the repository (`../examples/pact.py`), as GitHub
+wants it. On the site these are pages of their own. A link to any other file leads to the repository where mkdocs.yml has a
+`repo_url`, and is plain text where it has none. A link to a file that does not exist stays as it is, which mkdocs warns of.
+
+A name in code, `fp.solve(...)`, is a link to its place in the API wherever it stands in a sentence or a table.
 """
 
 import os
@@ -12,9 +14,16 @@ import re
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from mkdocs.utils import get_relative_url
 
 ROOT = pathlib.Path(__file__).parents[1]
 LINK = re.compile(r"\[([^\]]*)\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)")
+NAME = re.compile(r"(?P<left><(?P<tag>a|pre|h1)\b.*?</(?P=tag)>)|<code>fp\.(?P<name>\w+)[^<]*</code>", re.DOTALL)
+API = {
+    name: f"api/{page.stem}.html#fedpact.{name}"
+    for page in (ROOT / "docs" / "api").glob("*.md")
+    for name in re.findall(r"^::: fedpact\.(\w+)$", page.read_text(), re.MULTILINE)
+}
 OUTSIDE = {"CHANGELOG.md": "changelog.md"} | {
     f"examples/{program.name}": f"examples/{program.stem}.md" for program in sorted((ROOT / "examples").glob("*.py"))
 }
@@ -38,6 +47,16 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return LINK.sub(lambda link: as_on_the_site(link, own, page.file.src_uri, config.repo_url), markdown)
 
 
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """The page with names led to the API."""
+    return NAME.sub(lambda code: to_api(code, page.url), html)
+
+
+def to_api(code: re.Match[str], url: str) -> str:
+    place = API.get(code["name"] or "")
+    return f'<a href="{get_relative_url(place, url)}">{code[0]}</a>' if place else code[0]
+
+
 def as_on_the_site(link: re.Match[str], source: str, page: str, repository: str | None) -> str:
     """A link of the file `source` of the repository, as the page `page` of the site has it."""
     text, target, anchor = link[1], link[2], link[3] or ""
@@ -45,6 +64,6 @@ def as_on_the_site(link: re.Match[str], source: str, page: str, repository: str 
     if path in OUTSIDE or (path.startswith("docs/") and source in OUTSIDE):
         place = OUTSIDE.get(path, path.removeprefix("docs/"))
         return f"[{text}]({os.path.relpath(place, os.path.dirname(page) or '.')}{anchor})"
-    if path.startswith("docs/") or path.startswith("..") or not (ROOT / path).exists():
+    if path.startswith(("docs/", "..")) or not (ROOT / path).exists():
         return link[0]
     return f"[{text}]({repository.rstrip('/')}/blob/HEAD/{path}{anchor})" if repository else text
