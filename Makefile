@@ -36,7 +36,7 @@ package: setup
 
 docs: setup
 	$(BIN)/python -m pip install --quiet --group docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet  # into site; strict, as mkdocs.yml says: a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # into site; --quiet would hide warnings from --strict
 
 bench: setup
 	-$(BIN)/python -m pip install --quiet --group bench

@@ -81,17 +81,39 @@ def test_the_notebook_is_that_of_the_page() -> None:
     assert module.NOTEBOOK.read_text() == module.notebook(module.PAGE.read_text()), "run python docs_site/notebook.py"
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """The built site; mkdocs.yml makes warnings errors."""
+def build(config: pathlib.Path, out: pathlib.Path) -> subprocess.CompletedProcess[str]:
+    """As `make docs` does it."""
     pytest.importorskip("mkdocs", reason="mkdocs is not installed: make docs")
     pytest.importorskip("mkdocstrings", reason="mkdocstrings is not installed: make docs")
+    words = ["mkdocs", "build", "--strict"]
+    assert f"$(BIN)/{' '.join(words)} " in (ROOT / "Makefile").read_text()
+    command = [sys.executable, "-m", *words, "--config-file", str(config), "--site-dir", str(out)]
+    settings = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     out = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(out)]
-    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True, check=False)
+    done = build(ROOT / "mkdocs.yml", out)
     assert done.returncode == 0, done.stderr
     return out
+
+
+@pytest.mark.parametrize("link", ["other.md", "index.md#nothing", "../nothing.py", "/index.md"])
+def test_a_broken_link_is_an_error(link: str, tmp_path: pathlib.Path) -> None:
+    """With the settings of the site, on a single page without a reference."""
+    settings = re.sub(r"\n(hooks|plugins|nav):.*(\n .*)*", "", (ROOT / "mkdocs.yml").read_text())
+    (tmp_path / "mkdocs.yml").write_text(settings)
+    (tmp_path / "docs").mkdir()
+    page = tmp_path / "docs" / "index.md"
+    page.write_text("# Here\n\n[link](index.md#here)\n")
+    fine = build(tmp_path / "mkdocs.yml", tmp_path / "out")
+    assert fine.returncode == 0, fine.stderr
+    page.write_text(f"# Here\n\n[link]({link})\n")
+    broken = build(tmp_path / "mkdocs.yml", tmp_path / "out")
+    assert broken.returncode != 0
+    assert link in broken.stderr
 
 
 def test_the_site_has_every_page_and_every_name(site: pathlib.Path) -> None:
