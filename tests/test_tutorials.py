@@ -1,6 +1,5 @@
 """The tutorials are programs that run as they stand. docs/write_a_method.md is in test_extending.py."""
 
-import os
 import pathlib
 import re
 import shlex
@@ -9,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from test_deploy import Loopback
+from test_deploy import with_policy
 from typer.testing import CliRunner
 
 import fedpact as fp
@@ -90,10 +89,14 @@ def test_three_clinics_deployed(folder: pathlib.Path, monkeypatch: pytest.Monkey
             said[command[1]] = done.output
     assert set(said) == {"run", "wire", "predict"}
     assert said["run"].startswith("converged: all counted rates are within their limits")
-    assert "the pact's digest is " in said["wire"]
+    (digest,) = re.findall(r"the pact's digest is (\w+)", said["wire"])
+    (policy,) = blocks("tutorial_clinics", "toml")
     run(programs["judge.py"], {}, "judge.py")
 
-    deployed = serve(folder / "pact.py", Loopback.of(folder / "pact.py", folder / "sites"), folder / "server")
+    (folder / "sites").mkdir()
+    agreed = re.sub(r'digests = \["\w+"\]', f'digests = ["{digest}"]', policy)
+    channel = with_policy(folder / "pact.py", folder / "sites", agreed)
+    deployed = serve(folder / "pact.py", channel, folder / "server")
     assert isinstance(deployed, fp.Result)
     assert deployed.converged
     assert np.min(deployed.constraint("at risk and found").values) >= 0.7
@@ -103,7 +106,7 @@ def test_three_clinics_deployed(folder: pathlib.Path, monkeypatch: pytest.Monkey
     np.testing.assert_allclose(pd.read_csv("scores.csv")["score"], tried.scores(new), rtol=0, atol=1e-12)
 
 
-def test_fairness_at_every_bank(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fairness_at_every_bank(folder: pathlib.Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install matplotlib").use("agg")
     names: dict[str, Any] = {}
     for program in blocks("tutorial_banks", "python"):
@@ -131,4 +134,4 @@ def test_the_page_is_the_example(page: str, program: str) -> None:
 
     _docstring, *code = lines((ROOT / "examples" / program).read_text())
     assert lines("\n".join(blocks(page, "python"))) == code
-    assert os.path.basename(program) in text_of(page)
+    assert f"(../examples/{program})" in text_of(page)
