@@ -241,8 +241,34 @@ def test_categories_in_an_order() -> None:
     }
     assert fp.prepare(fp.Recipe([fp.ordinal("g")]), frames)["north"]["x"][:, 0].tolist() == [0, 2]
     frames["south"]["g"] = frames["south"]["g"].cat.reorder_categories(["high", "mid", "low"])
-    with pytest.raises(ValueError, match="column 'g' has the categories high, mid, low at party 'south' and low, mid"):
+    with pytest.raises(
+        ValueError, match="party 'north' and party 'south' have the categories of column 'g' in different orders"
+    ):
         fp.prepare(fp.Recipe([fp.ordinal("g")]), frames)
+
+
+def test_orders_tell_no_rare_category() -> None:
+    grade = pd.CategoricalDtype(["low", "mid", "high"], ordered=True)
+    frame = pd.DataFrame({"g": pd.Series(["low", "mid", "mid", "high", "high"], dtype=grade)})
+    (told,) = survey(fp.Recipe([fp.ordinal("g")]), frame, "north", 2).sets
+    assert (told.categories, told.order) == (("high", "mid"), ("mid", "high"))
+    (told,) = survey(fp.Recipe([fp.one_hot("g")]), frame, "north", 1).sets
+    assert told.order is None, "one column for each category needs none"
+    with pytest.raises(ValueError, match=r"column 'g': some categories stay at home.*order="):
+        fp.prepare(fp.Recipe([fp.ordinal("g")], min_count=2), {"north": frame})
+
+
+def test_orders_of_parties_are_merged() -> None:
+    def frames(*orders: list[str]) -> dict[str, pd.DataFrame]:
+        kinds = [pd.CategoricalDtype(order, ordered=True) for order in orders]
+        return {
+            f"p{k}": pd.DataFrame({"g": pd.Series(list(kind.categories), dtype=kind)}) for k, kind in enumerate(kinds)
+        }
+
+    agreed = fp.prepare(fp.Recipe([fp.ordinal("g")]), frames(["low", "mid"], ["mid", "high"]))
+    assert agreed["p1"]["x"][:, 0].tolist() == [1, 2]
+    with pytest.raises(ValueError, match="no party says which comes first in column 'g', high or low"):
+        fp.prepare(fp.Recipe([fp.ordinal("g")]), frames(["low"], ["high"]))
 
 
 def test_identifiers_are_not_told() -> None:

@@ -61,6 +61,16 @@ def test_two_hospitals_whose_columns_mean_different_things() -> None:
     assert min(right) >= 0.88
 
 
+def test_parts_of_prepared_tables_know_their_recipe() -> None:
+    recipe = fp.Recipe([fp.standardize("age"), fp.one_hot("treatment")], fp.label("outcome", positive="ill"))
+    clinics = fp.prepare(recipe, HOSPITALS)
+    half = fp.Parties({name: table[:200].with_columns(w=np.ones(200)) for name, table in clinics.items()})
+    assert half.recipe is clinics.recipe
+    raw = fp.Table(x=np.zeros((5, len(clinics.features))), y=np.zeros(5)).with_features(clinics.features)
+    with pytest.raises(ValueError, match="party 'north' and party 'south' were not made by the same recipe"):
+        fp.Parties({"north": clinics["north"], "south": raw})
+
+
 def test_a_promise_on_rows_that_the_recipe_has_seen() -> None:
     hospitals = fp.prepare(fp.Recipe([fp.standardize("age")], fp.label("outcome", positive="ill")), HOSPITALS)
     problem = fp.minimize(fp.mean(LOSS), [fp.mean(LOSS) <= 0.9], fp.l2(1e-2))

@@ -21,6 +21,7 @@ import fedpact as fp
 from fedpact.cli import app
 from fedpact.prediction.forms import FUNCTIONS
 from fedpact.problem.scores import scores_of
+from fedpact.run.saved_model import predictor_of
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 3))
@@ -136,6 +137,14 @@ def test_own_code_is_given_again(name: str, result: fp.Result, tmp_path: pathlib
         fp.load(folder, model=fp.linear()).scores(X)
 
 
+def test_own_code_reads_features_by_name_too(result: fp.Result) -> None:
+    stated = with_model(result, fp.logistic_loss(OWN["functions"]))
+    assert stated.features == ("age", "bmi", "pulse")
+    np.testing.assert_array_equal(stated.scores(FRAME[["bmi", "pulse", "age"]]), stated.scores(X))
+    with pytest.raises(ValueError, match="in another order: 'age' at place 2"):
+        stated.scores(fp.Table.from_frame(FRAME, x=["bmi", "age", "pulse"]))
+
+
 def test_code_that_nobody_needs_is_refused(result: fp.Result, tmp_path: pathlib.Path) -> None:
     folder = result.save(tmp_path / "model")
     with pytest.raises(ValueError, match="leave model= out"):
@@ -177,7 +186,9 @@ def test_nothing_else_is_overwritten(result: fp.Result, tmp_path: pathlib.Path) 
     assert fp.load(result.save(tmp_path / "model")).form.kind == "linear"
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "final.tex").write_text("…")
-    for folder in (tmp_path / "thesis", tmp_path / "thesis" / "final.tex"):
+    (tmp_path / "trees").mkdir()
+    (tmp_path / "trees" / "model.json").write_text('{"learner": {}}')  # of another program
+    for folder in (tmp_path / "thesis", tmp_path / "thesis" / "final.tex", tmp_path / "trees"):
         with pytest.raises(ValueError, match="a folder of its own"):
             result.save(folder)
     with pytest.raises(TypeError, match="takes the folder"):
@@ -209,6 +220,7 @@ DAMAGE = {
     "bias": (edited(lambda w: w["model"].update(bias=False)), "do not fit its model"),
     "option": (edited(lambda w: w["model"].update(code="os.system")), "'code', which this version does not know"),
     "labels": (edited(lambda w: w["decision"].update(labels=[1])), "decision is invalid"),
+    "threshold": (edited(lambda w: w["decision"].update(threshold=float("nan"))), "decision is invalid"),
     "recipe": (edited(lambda w: w.update(recipe={"format": 1})), "no recipe"),
 }
 
@@ -219,6 +231,12 @@ def test_damaged_folders_are_refused(name: str, result: fp.Result, tmp_path: pat
     damage(result.save(tmp_path / "model"))
     with pytest.raises(ValueError, match=words):
         fp.load(tmp_path / "model")
+
+
+def test_parameters_that_are_not_finite_are_refused(result: fp.Result, tmp_path: pathlib.Path) -> None:
+    diverged = dataclasses.replace(result, status="diverged", params={**result.params, "b": np.array(np.nan)})
+    with pytest.raises(ValueError, match="the parameters 'b' are not all finite"):
+        fp.load(diverged.save(tmp_path / "model"))
 
 
 def test_a_folder_without_a_model_says_where_one_is(result: fp.Result, tmp_path: pathlib.Path) -> None:
@@ -331,6 +349,36 @@ def test_raw_frames_go_through_the_recipe(prepared: fp.Result, tmp_path: pathlib
         again.predict(NEW.drop(columns="ward"))
     with pytest.raises(ValueError, match="an array has no names"):
         again.predict(X)
+
+
+def test_raw_values_do_not_pass_for_prepared_ones(prepared: fp.Result) -> None:
+    """Standardised features have the names of the raw columns."""
+    raw = NEW.assign(bmi=1.0, **{"ward=a": 1.0, "ward=b": 0.0})
+    with pytest.raises(ValueError, match="no recipe made this table"):
+        prepared.predict(fp.Table.from_frame(raw, x=["age", "bmi", "ward=a", "ward=b"], columns=[]))
+    other = fp.prepare(fp.Recipe([fp.standardize("age")]), {"north": NEW})
+    with pytest.raises(ValueError, match="another recipe than the model's"):
+        prepared.predict(other["north"])
+    later = fp.prepare(prepared.recipe, {"north": NEW.assign(y="alive")})
+    np.testing.assert_array_equal(prepared.scores(later["north"]), prepared.scores(NEW))
+
+
+def test_new_rows_need_no_outcome(prepared: fp.Result) -> None:
+    np.testing.assert_array_equal(prepared.predict(NEW.assign(y=np.nan)), prepared.predict(NEW))
+
+
+def test_an_extra_column_is_not_the_matrix() -> None:
+    table = fp.Table.from_frame(FRAME, x=["age"])
+    one = fp.solve(fp.minimize(fp.mean(LOSS), regularizer=fp.l2(1e-2)), {"north": table}, max_rounds=3)
+    rows = {"age": X[:, 0], "x": X[:, 1]}
+    np.testing.assert_array_equal(one.scores(rows), one.scores({"age": X[:, 0]}))
+
+
+def test_a_party_is_warned_of_broken_constraints_too(result: fp.Result) -> None:
+    model = predictor_of(result)
+    part = dataclasses.replace(model, party="north", certificate={"tolerance": 1e-4, "feasibility": 0.1})
+    with pytest.warns(UserWarning, match="breaks a constraint"):
+        part.predict(X)
 
 
 # the command line

@@ -214,3 +214,9 @@ def test_a_problem_names_its_model() -> None:
 def test_fedpact_does_not_import_scikit_learn() -> None:
     code = "import fedpact as fp, sys; fp.solve; fp.decisions; assert 'sklearn' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_features_may_be_called_as_the_estimators_own_columns() -> None:
+    frame = pd.DataFrame(np.abs(X), columns=["age", "sample_weight", "parties", "y"])
+    named, plain = FederatedClassifier().fit(frame, Y), FederatedClassifier().fit(frame.to_numpy(), Y)
+    np.testing.assert_array_equal(named.coef_, plain.coef_)

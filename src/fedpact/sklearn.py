@@ -56,7 +56,7 @@ class _Federated(BaseEstimator, abc.ABC):
     def _solved(self, loss: Loss, table: Table, stratify: str | None) -> Result:
         """The result of a run, with a warning where it did not converge."""
         result = solve(
-            self._problem(loss, WEIGHTS in table),
+            self._problem(loss, WEIGHTS in table.columns),
             self._dealt(table, stratify),
             self.algorithm,
             tolerance=self.tolerance,
@@ -77,7 +77,7 @@ class _Federated(BaseEstimator, abc.ABC):
         return minimize(mean(loss, weights=WEIGHTS if weighted else None).pooled(), own, penalty)
 
     def _dealt(self, table: Table, stratify: str | None) -> Parties:
-        if PARTIES in table:
+        if PARTIES in table.columns:
             return split_rows(table, by=PARTIES)
         return split_rows(table, parties=self.parties, stratify=stratify, seed=self.seed)
 

@@ -14,13 +14,12 @@ class Parties(TablesByParty):
     """A horizontal federation: an ordered mapping of party names to tables of their own rows. See also `fp.split_rows`.
 
     - `tables`: by party name: tables, mappings of columns, data frames or files, each with at least one row.
-    - `recipe`: how they were made from raw frames, an `AgreedRecipe`: `fp.prepare` sets it (default: none).
 
-    `parties["north"]` is that party's table. Raises ValueError without parties, for a party without rows, and for equal names.
+    `parties["north"]` is that party's table, `parties.recipe` how all were made from raw frames, where `fp.prepare` did. Raises
+    ValueError without parties, for a party without rows, for equal names, and where tables were made by different recipes.
     """
 
-    def __init__(self, tables: Mapping[str, Any], recipe: Any = None):
-        self.recipe = recipe
+    def __init__(self, tables: Mapping[str, Any]):
         if not isinstance(tables, Mapping):
             raise TypeError(
                 f"fp.Parties takes a mapping of names to tables, not {type(tables).__name__}; see fp.split_rows"
@@ -33,6 +32,7 @@ class Parties(TablesByParty):
         for name, table in self._tables.items():
             if table.rows == 0:
                 raise ValueError(f"party {name!r} holds no rows; leave it out or give it some")
+        self.recipe = same_recipe({title(name): table.recipe for name, table in self._tables.items()})
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -115,6 +115,18 @@ def checked_seed(seed: int) -> int:
 def title(name: str) -> str:
     """A party's name in a sentence: party 3, party 'north'."""
     return name if name.startswith("party ") else f"party {name!r}"
+
+
+def same_recipe(by_owner: Mapping[str, Any]) -> Any:
+    """The recipe that made all tables, or None; raises ValueError where they differ, with the owners."""
+    (first, recipe), *others = by_owner.items()
+    for owner, other in others:
+        if other is not recipe and (other is None or recipe is None or other.to_json() != recipe.to_json()):
+            raise ValueError(
+                f"the tables of {first} and {owner} were not made by the same recipe: give all frames to one fp.prepare(...), or "
+                "later ones to fp.prepare(parties.recipe, frames)"
+            )
+    return recipe
 
 
 def same_features(by_owner: Mapping[str, tuple[str, ...] | None]) -> tuple[str, ...] | None:

@@ -50,6 +50,7 @@ class Table(Mapping[str, np.ndarray]):
         self._rows = next(iter(lengths.values()))
         self._features: tuple[str, ...] | None = None
         self._readable: Mapping[str, int] = {}
+        self._recipe: Any = None
         if is_frame(stated.get(INPUTS)):
             self._name_features(tuple(columns_of(stated[INPUTS])), ())
 
@@ -141,6 +142,17 @@ class Table(Mapping[str, np.ndarray]):
         """The names of the columns of the matrix "x", in order; None where they are not known."""
         return self._features
 
+    @property
+    def recipe(self) -> Any:
+        """What made the matrix "x" of raw columns, an `fp.AgreedRecipe`; None where `fp.prepare` did not make it."""
+        return self._recipe
+
+    def prepared_by(self, recipe: Any) -> "Table":
+        """The same table, with the recipe that made it of raw columns."""
+        table = self._of(self._columns, self._rows)
+        table._recipe = recipe
+        return table
+
     def with_features(self, names: Iterable[str], readable: Iterable[str] = ()) -> "Table":
         """The same table with names for the columns of its matrix "x".
 
@@ -195,7 +207,7 @@ class Table(Mapping[str, np.ndarray]):
         """A table of columns that come from this one."""
         table = type(self).__new__(type(self))
         table._columns, table._rows = columns, rows
-        table._features, table._readable = self._features, self._readable
+        table._features, table._readable, table._recipe = self._features, self._readable, self._recipe
         return table
 
     def with_columns(self, **named: Any) -> "Table":
@@ -203,6 +215,7 @@ class Table(Mapping[str, np.ndarray]):
         table = Table({**self._columns, **named})
         if INPUTS not in named and self._features is not None:
             table._name_features(self._features, tuple(self._readable))
+            table._recipe = self._recipe
         return table
 
     def __getitem__(self, key: Any) -> Any:

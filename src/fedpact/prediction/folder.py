@@ -10,6 +10,7 @@ model.json is written last and has the digest of the parameters, so that a folde
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import pathlib
 import urllib.parse
@@ -63,7 +64,8 @@ def save(predictor: Predictor, folder: str | os.PathLike[str]) -> pathlib.Path:
     if path.exists() and not path.is_dir():
         raise ValueError(f"save({str(path)!r}): that is a file; a model is saved in a folder of its own")
     ours = {WORDS, ARRAYS, PARTIES, *(f".{name}.part" for name in (WORDS, ARRAYS))}
-    if path.exists() and not (path / WORDS).exists() and {each.name for each in path.iterdir()} - ours:
+    there = {each.name for each in path.iterdir()} if path.exists() else set()
+    if not _is_model(path / WORDS) if WORDS in there else there - ours:
         raise ValueError(f"save({str(path)!r}): that holds something else; a model is saved in a folder of its own")
     for part in (path / PARTIES).glob(
         f"*/{WORDS}"
@@ -73,13 +75,17 @@ def save(predictor: Predictor, folder: str | os.PathLike[str]) -> pathlib.Path:
     return path
 
 
+def _is_model(file: pathlib.Path) -> bool:
+    """Whether it is ours: other programs call their files model.json too."""
+    try:
+        words = json.loads(file.read_bytes())
+    except ValueError:
+        return False
+    return isinstance(words, dict) and {"format", "fedpact"} <= words.keys()
+
+
 def _write(predictor: Predictor, path: pathlib.Path) -> None:
-    path.mkdir(parents=True, exist_ok=True)
-    (path / WORDS).unlink(missing_ok=True)
     arrays = save_arrays({name: np.asarray(array, order="C") for name, array in predictor.params.items()})
-    write(path / ARRAYS, arrays)
-    for name, part in predictor.parts.items():
-        _write(part, path / PARTIES / _folder_name(name))
     rule = predictor.rule
     words = {
         "format": FORMAT,
@@ -103,7 +109,14 @@ def _write(predictor: Predictor, path: pathlib.Path) -> None:
         "parties": list(predictor.parties),
         "party": predictor.party,
     }
-    write(path / WORDS, json.dumps(words, indent=2, ensure_ascii=False, allow_nan=False).encode())
+    text = json.dumps(words, indent=2, ensure_ascii=False, allow_nan=False).encode()
+    # what can fail has been done: now the model that was here goes
+    path.mkdir(parents=True, exist_ok=True)
+    (path / WORDS).unlink(missing_ok=True)
+    write(path / ARRAYS, arrays)
+    for name, part in predictor.parts.items():
+        _write(part, path / PARTIES / _folder_name(name))
+    write(path / WORDS, text)
 
 
 def load(folder: str | os.PathLike[str], model: Any = None) -> Predictor:
@@ -191,14 +204,20 @@ def _arrays(file: pathlib.Path, digest: str) -> dict[str, np.ndarray]:
             f"{file} is damaged: it is not the one that {WORDS} was written with; restore both from a copy"
         )
     arrays = dict(sorted(load_arrays(content).items()))
-    for array in arrays.values():
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise ValueError(
+                f"{file}: the parameters {name!r} are not all finite, so nothing can be predicted with them"
+            )
         array.flags.writeable = False
     return arrays
 
 
 def _rule(words: dict[str, Any]) -> DecisionRule:
-    rule = DecisionRule(**{**words, "labels": tuple(words["labels"])})
-    plain = isinstance(rule.threshold, float | int) and isinstance(rule.by_class, bool)
+    rule = DecisionRule(**{**words, "labels": tuple(words["labels"]), "classes": tuple(words["classes"])})
+    plain = (
+        isinstance(rule.threshold, float | int) and math.isfinite(rule.threshold) and isinstance(rule.by_class, bool)
+    )
     if (
         not plain
         or rule.probabilities not in (None, "logistic", "softmax")

@@ -162,6 +162,10 @@ class Predictor:
         """Why predictions come with a warning; None where they do not."""
         if self.status in UNFIT:
             return f"predicting with a model whose run ended {self.status!r}: {UNFIT[self.status]}"
+        if "constraints" not in self.certificate:  # a party's own part has the numbers only
+            feasibility, tolerance = self.certificate.get("feasibility"), self.certificate.get("tolerance")
+            if feasibility is not None and tolerance is not None and feasibility > tolerance:
+                return f"predicting with a model that breaks a constraint ({self.status})"
         broken = [c["name"] for c in self.certificate.get("constraints", ()) if c["broken"]]
         return f"predicting with a model that breaks the constraint {broken[0]!r} ({self.status})" if broken else None
 
@@ -182,8 +186,10 @@ class Predictor:
             return self.form.scores(self.params, np.zeros((0, 0)))  # which says what is missing
         inputs = self.form.inputs
         columns = {inputs: rows} if isinstance(rows, np.ndarray) else columns_of(rows)
-        if inputs in columns:
-            matrix(columns, inputs, None, None)  # finite numbers
+        if self.features is not None or inputs in columns:
+            checked = matrix(rows, inputs, self.features, None)
+            if np.ndim(columns.get(inputs)) < 2:  # it was put together from columns by name
+                columns = {**columns, inputs: checked}
         return self.own(columns)
 
     def _prepared(self, rows: Any) -> Any:
@@ -196,7 +202,17 @@ class Predictor:
                 f"{{{self.form.inputs!r}: x}} where x is prepared already"
             )
         inputs = columns_of(rows).get(self.form.inputs)
-        return rows if inputs is not None and np.ndim(inputs) > 1 else self.recipe.transform(rows)
+        if inputs is None or np.ndim(inputs) < 2:
+            return self.recipe.transform(rows, features_only=not isinstance(self.form, OwnForm))
+        made_by = getattr(rows, "recipe", None)
+        if made_by is None and getattr(rows, "features", None) is not None:
+            raise ValueError(
+                "the model has a recipe, and no recipe made this table: give the raw frame, or "
+                f"fp.prepare(model.recipe, frames), or {{{self.form.inputs!r}: x}} where x is prepared already"
+            )
+        if made_by is not None and made_by.to_json() != self.recipe.to_json():
+            raise ValueError("another recipe than the model's made this table: fp.prepare(model.recipe, frames)")
+        return rows
 
     def _of(self, party: str) -> "Predictor":
         if self.split != "personal" or party not in self.parties:

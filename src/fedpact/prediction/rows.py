@@ -21,7 +21,7 @@ def matrix(rows: Any, inputs: str, features: Sequence[str] | None, width: int | 
             raise ValueError(f"an array of rows has the shape (rows, features), not {rows.shape}")
         return _checked(rows, inputs, features, width)
     columns = columns_of(rows)
-    if inputs in columns and (features is None or np.ndim(columns[inputs]) > 1 or inputs not in features):
+    if inputs in columns and (features is None or np.ndim(columns[inputs]) > 1):
         named = getattr(rows, "features", None)
         if features is not None and named is not None and tuple(named) != tuple(features):
             raise ValueError(_other_features(inputs, tuple(named), tuple(features)))

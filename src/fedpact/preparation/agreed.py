@@ -50,12 +50,15 @@ class AgreedRecipe:
         """The positive one of two labels; None for classes and numbers."""
         return None if self.label is None else self.label.positive
 
-    def transform(self, frame: Any, owner: str = "the rows", complete: bool = False) -> dict[str, np.ndarray]:
+    def transform(
+        self, frame: Any, owner: str = "the rows", complete: bool = False, features_only: bool = False
+    ) -> dict[str, np.ndarray]:
         """Raw rows as arrays.
 
         - `frame`: a data frame of pandas, polars or Arrow, or a mapping of columns; others than the recipe's are ignored.
         - `owner`: whose rows they are, in words for errors (default "the rows").
         - `complete`: whether label and kept columns must be there too (default: they may be missing, as in new rows).
+        - `features_only`: whether label and kept columns are left alone, whatever they hold (default: no).
 
         Returns "x" (rows, features), and where they are there "y" and the kept columns. Raises ValueError with the column where
         one is missing, of another type, or holds a value that has no place, such as NaN where the recipe has no `missing=`.
@@ -64,6 +67,8 @@ class AgreedRecipe:
         raw = {name: read_column(columns, name, owner) for name in self.columns}
         parts = [encoder.encode(raw[encoder.column]) for encoder in self.encoders]
         out = {"x": np.concatenate(parts, axis=1)}
+        if features_only:
+            return out
         if self.label is not None and (complete or self.label.column in columns):
             out["y"] = self.label.encode(read_column(columns, self.label.column, owner))
         for name, kind in self.keep.items():

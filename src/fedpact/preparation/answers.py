@@ -23,7 +23,7 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class ColumnSets:
-    """What a party tells of a column in words: its kind, its categories where asked, and their order where pandas has one."""
+    """What a party tells of a column in words: its kind, its categories where asked, and their order where that is asked too."""
 
     kind: str
     categories: tuple[Tag, ...] | None = None
@@ -157,7 +157,12 @@ def _sets(ask: Ask, column: RawColumn, min_count: int) -> ColumnSets:
             "categories; it may identify rows: leave it out, or make fewer categories of it"
         )
     told = _sorted(tag for tag, rows in counts.items() if rows >= min_count)
-    return ColumnSets(column.kind, told, column.order)
+    order = column.order if ask.ordered else None
+    if (
+        order is not None and min_count > 1
+    ):  # what is declared may be what rows have: rare categories are left out here too
+        order = tuple(tag for tag in order if tag in told)
+    return ColumnSets(column.kind, told, order)
 
 
 def measure(recipe: Recipe, frame: Any, owner: str, question: Question, min_count: int) -> dict[str, np.ndarray]:

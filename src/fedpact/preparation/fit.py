@@ -1,6 +1,8 @@
 """The server's part in fitting a recipe: what the parties' answers give together."""
 
 import functools
+import graphlib
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -130,21 +132,46 @@ def _categories(ask: Ask, place: int, surveys: Mapping[str, Survey]) -> tuple[Ta
     orders = {p: order for p, survey in surveys.items() if (order := survey.sets[place].order) is not None}
     if not orders:
         return tuple(sorted(told))
-    first, *others = orders
-    for party in others:
-        if orders[party] != orders[first]:
-            raise ValueError(
-                f"column {ask.column!r} has the categories {', '.join(map(str, orders[party]))} at {title(party)} and "
-                f"{', '.join(map(str, orders[first]))} at {title(first)}; all parties need the same in the same order"
-            )
-    unordered = sorted(told - set(orders[first]))
+    merged = _merged(ask.column, orders)
+    unordered = sorted(told - set(merged))
     if unordered:
         party = next(p for p, survey in surveys.items() if unordered[0] in (survey.sets[place].categories or ()))
         raise ValueError(
-            f"column {ask.column!r} of {title(party)} holds {unordered[0]!r}, which is not in the order that {title(first)} "
-            f"declares: {', '.join(map(str, orders[first]))}"
+            f"column {ask.column!r} of {title(party)} holds {unordered[0]!r}, which is not in the order that other parties "
+            f"declare: {', '.join(map(str, merged))}"
         )
-    return tuple(tag for tag in orders[first] if tag in told)
+    return tuple(tag for tag in merged if tag in told)
+
+
+def _merged(column: str, orders: Mapping[str, Sequence[Tag]]) -> tuple[Tag, ...]:
+    """One order of all categories, in which each party's are in its own order."""
+    advice = "give all parties the same ordered categories, or state them: fp.ordinal(..., order=[...])"
+    sorter: graphlib.TopologicalSorter[Tag] = graphlib.TopologicalSorter()
+    for order in orders.values():
+        for place, tag in enumerate(order):
+            sorter.add(tag, *order[max(place - 1, 0) : place])
+    try:
+        sorter.prepare()
+    except graphlib.CycleError:
+        first, second = next(
+            filter(lambda pair: _conflict(*pair), itertools.combinations(orders.items(), 2)), (None, None)
+        )
+        who = "some parties" if first is None or second is None else f"{title(first[0])} and {title(second[0])}"
+        raise ValueError(f"{who} have the categories of column {column!r} in different orders; {advice}") from None
+    merged: list[Tag] = []
+    while sorter.is_active():
+        ready = sorter.get_ready()
+        if len(ready) > 1:
+            first, second = map(str, sorted(ready)[:2])
+            raise ValueError(f"no party says which comes first in column {column!r}, {first} or {second}; {advice}")
+        merged += ready
+        sorter.done(*ready)
+    return tuple(merged)
+
+
+def _conflict(one: tuple[str, Sequence[Tag]], other: tuple[str, Sequence[Tag]]) -> bool:
+    """Whether two parties have their common categories in different orders."""
+    return [tag for tag in one[1] if tag in other[1]] != [tag for tag in other[1] if tag in one[1]]
 
 
 def _told(asks: Sequence[Ask], surveys: Mapping[str, Survey]) -> dict[str, str]:

@@ -51,7 +51,7 @@ def prepare(
         raise ValueError("a federation needs at least one party")
     # of a recipe that was fitted on other rows, these parties told nothing
     agreed = fitted(recipe, raw) if isinstance(recipe, Recipe) else dataclasses.replace(recipe, told={})
-    return Parties({name: prepared(agreed, frame, title(name)) for name, frame in raw.items()}, agreed)
+    return Parties({name: prepared(agreed, frame, title(name)) for name, frame in raw.items()})
 
 
 def _by_party(frames: Any, parties: Any, by: str | None, stratify: str | None, seed: int) -> dict[str, Any]:
@@ -89,7 +89,8 @@ def fitted(recipe: Recipe, frames: Mapping[str, Any]) -> AgreedRecipe:
 def prepared(agreed: AgreedRecipe, frame: Any, owner: str) -> Table:
     """A table of an owner's raw frame, with the names of its features; masks can read those that are raw values."""
     raw = [encoder.column for encoder in agreed.encoders if getattr(encoder, "step", "") in ("passthrough", "impute")]
-    return Table(agreed.transform(frame, owner, complete=True)).with_features(agreed.features, readable=raw)
+    table = Table(agreed.transform(frame, owner, complete=True))
+    return table.with_features(agreed.features, readable=raw).prepared_by(agreed)
 
 
 def raw_frame(thing: Any) -> Any:

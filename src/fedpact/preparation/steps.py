@@ -124,7 +124,8 @@ class CategoryStep(Step):
     missing: Unknown = "error"
 
     def ask(self, column: str) -> Ask:
-        return Ask(column, categories="none" if self.categories is not None else "all", counts=self.rare > 0)
+        told = "none" if self.categories is not None else "all"
+        return Ask(column, categories=told, counts=self.rare > 0, ordered=self.kind == "ordinal")
 
     def encoders(self, summaries: Sequence[Summary]) -> list[Encoder]:
         return [self._encoder(summary) for summary in summaries]
@@ -138,6 +139,11 @@ class CategoryStep(Step):
         together = tuple(tag for tag in known.categories if tag not in own)
         if not known.categories:
             known.check_some()
+        if self.kind == "ordinal" and known.others > 0 and self.unknown == "error":
+            raise ValueError(
+                f"column {column!r}: some categories stay at home, since fewer rows than min_count have them, and so "
+                "have no place among the others: state all in fp.ordinal(..., order=[...])"
+            )
         return kind(column, own, together, self.unknown, self.missing, known.others > 0)
 
     def outline(self) -> list[tuple[str, str]]:

@@ -18,6 +18,7 @@ class Ask:
     - `extremes`: its least and greatest value.
     - `cells`: how many a histogram of it has (default 0: no histogram). `within`: from where to where, if it is stated.
     - `categories`: which values there are. `counts`: in how many rows each of all parties' categories is.
+    - `ordered`: in which order an ordered pandas column declares its categories.
     """
 
     column: str
@@ -28,6 +29,7 @@ class Ask:
     within: tuple[float, float] | None = None
     categories: Literal["none", "all", "unless numbers"] = "none"
     counts: bool = False
+    ordered: bool = False
 
     @property
     def of_numbers(self) -> bool:

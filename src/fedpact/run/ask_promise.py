@@ -95,7 +95,7 @@ def promised(
         )
     means = agreed.statements.means
     stricter = agreed.tightened({name: rows_of(means, table) for name, table in aside.items()})
-    trained_on = Parties({name: rest for name, (rest, _) in draws.items()}, rows.recipe)
+    trained_on = Parties({name: rest for name, (rest, _) in draws.items()})
     result = solve(stricter, trained_on, algorithm, **options)
     tallies = None
     if result.converged:

@@ -151,7 +151,7 @@ class ADMM(Inner):
             z=jnp.zeros_like(w),
             v=w,
             step=jnp.zeros(()),
-            rho=jnp.asarray(self.rho),
+            rho=jnp.asarray(float(self.rho)),
             t=jnp.zeros((), int),
             restart=jnp.asarray(True),
             trail=Trail.empty(w.size, m),
