@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test style types unit package bench campaign soak wire clean
+.PHONY: setup demo test style types unit package docs bench campaign soak wire clean
 
 setup: .venv/ready
 
@@ -34,6 +34,10 @@ package: setup
 	build/clean/bin/python -m pip install --quiet dist/*.whl
 	build/clean/bin/python tests/installed.py
 
+docs: setup
+	$(BIN)/python -m pip install --quiet --group docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # into site; --quiet would hide warnings from --strict
+
 bench: setup
 	-$(BIN)/python -m pip install --quiet --group bench
 	$(BIN)/python -m benchmarks
@@ -49,4 +53,4 @@ wire: setup
 	$(BIN)/python tests/pacts.py
 
 clean:
-	rm -rf .venv build dist fedpact-demo .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist site fedpact-demo .pytest_cache .ruff_cache .hypothesis
