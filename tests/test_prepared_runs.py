@@ -267,6 +267,37 @@ def test_a_recipe_that_is_no_fit_of_the_pacts_is_refused(tmp_path: pathlib.Path)
     assert "that is no recipe" in without["refused"]
 
 
+STATED = fp.Recipe(
+    [
+        fp.bins("age", edges=[40, 60]),
+        fp.one_hot("treatment", categories=["none", "pills", "surgery", "watch"]),
+        fp.impute("weight", by=70.0),
+    ],
+    fp.label("outcome", positive="ill", negative="well"),
+)
+
+
+@pytest.mark.parametrize(
+    ("column", "change"),
+    [
+        ("age", lambda words: words["x"][0].update(edges=[40.0, 41.0, 60.0])),
+        ("treatment", lambda words: words["x"][1].update(categories=["watch", "none", "pills", "surgery"])),
+        ("treatment", lambda words: words["x"][1].update(unknown="zeros")),
+        ("weight", lambda words: words["x"][2].update(fill=1e9)),
+        ("weight", lambda words: words["x"][2].update(scale=1e-9)),
+        ("outcome", lambda words: words["y"].update(labels=["ill", "well"], positive="well")),
+    ],
+    ids=["edges", "categories", "unknown", "fill", "scale", "labels"],
+)
+def test_a_server_cannot_change_what_the_recipe_states(column: str, change: Any) -> None:
+    frames = {name: frame.assign(weight=75.0) for name, frame in HOSPITALS.items()}
+    words = fp.prepare(STATED, frames).recipe.to_json()
+    STATED.check_fit(fp.AgreedRecipe.from_json(words))
+    change(words)
+    with pytest.raises(ValueError, match=f"agreed on for column '{column}' is not what this recipe states"):
+        STATED.check_fit(fp.AgreedRecipe.from_json(words))
+
+
 def test_kinds_that_differ_are_named_with_party_and_column(tmp_path: pathlib.Path) -> None:
     wrong = "    if party == 'south':\n        frame['smoker'] = np.arange(len(frame)) % 2\n    return frame\n"
     pact = written(tmp_path, PACT.replace("    return frame\n", wrong))

@@ -54,7 +54,7 @@ class Recipe:
         return (*of_steps, *of_label, *map(Ask, self.keep))
 
     def check_fit(self, agreed: AgreedRecipe) -> None:
-        """Raise ValueError where this is no fit of the recipe, but of another one."""
+        """Raise ValueError where this is no fit of the recipe: other steps or columns, or something else than it states."""
         outline = [part for step in self.steps for part in step.outline()]
         label = None if self.label is None else self.label.column
         own = outline, label, sorted(self.keep)
@@ -65,6 +65,12 @@ class Recipe:
         )
         if own != theirs:
             raise ValueError("what was agreed on is no fit of this recipe: its steps or columns differ")
+        steps = [step for step in self.steps for _ in step.outline()]
+        wrong = [made.column for step, made in zip(steps, agreed.encoders, strict=True) if not step.allows(made)]
+        if self.label is not None and agreed.label is not None and not self.label.allows(agreed.label):
+            wrong.append(self.label.column)
+        if wrong:
+            raise ValueError(f"what was agreed on for column {wrong[0]!r} is not what this recipe states")
 
     def __repr__(self) -> str:
         more = "" if self.label is None else f", y={self.label.column}"

@@ -52,6 +52,10 @@ class Step(abc.ABC):
     def outline(self) -> list[tuple[str, str]]:
         """The kinds of these encoders, each with its column."""
 
+    @abc.abstractmethod
+    def allows(self, encoder: Encoder) -> bool:
+        """Whether an encoder of this kind is as the step states, in all that does not come from rows."""
+
 
 @dataclasses.dataclass(frozen=True)
 class NumberStep(Step):
@@ -112,6 +116,17 @@ class NumberStep(Step):
         indicators = [(MissingEncoder.name, column) for column in self.columns if self.indicator]
         return [(kind, column) for column in self.columns] + indicators
 
+    def allows(self, encoder: Encoder) -> bool:
+        if not isinstance(encoder, NumberEncoder | BinsEncoder):
+            return True
+        filled = (encoder.fill is None) == (self.missing == "error")
+        filled = filled and (isinstance(self.missing, str) or encoder.fill == float(self.missing))
+        if isinstance(encoder, BinsEncoder):
+            stated = None if self.edges is None else tuple(sorted(set(self.edges)))
+            return filled and (len(encoder.edges) < self.count if stated is None else encoder.edges == stated)
+        as_it_is = self.kind in ("impute", "passthrough")
+        return filled and encoder.step == self.kind and (not as_it_is or (encoder.shift, encoder.scale) == (0.0, 1.0))
+
 
 @dataclasses.dataclass(frozen=True)
 class CategoryStep(Step):
@@ -149,6 +164,12 @@ class CategoryStep(Step):
     def outline(self) -> list[tuple[str, str]]:
         return [(self.kind, column) for column in self.columns]
 
+    def allows(self, encoder: Encoder) -> bool:
+        if not isinstance(encoder, OneHotEncoder | OrdinalEncoder):
+            return True
+        listed = self.categories is None or (encoder.categories, encoder.together) == (self.categories, ())
+        return listed and (encoder.unknown, encoder.missing) == (self.unknown, self.missing)
+
 
 @dataclasses.dataclass(frozen=True)
 class Label:
@@ -162,6 +183,15 @@ class Label:
         if self.positive is None:
             return Ask(self.column, categories="unless numbers")
         return Ask(self.column, categories="none" if self.negative is not None else "all")
+
+    def allows(self, encoder: LabelEncoder) -> bool:
+        """Whether it is as stated, in all that does not come from rows."""
+        if encoder.positive != self.positive:
+            return False
+        if self.positive is None:
+            return True
+        labels = encoder.labels or ()
+        return len(labels) == 2 and labels[1] == self.positive and self.negative in (None, labels[0])
 
     def encoder(self, known: Summary) -> LabelEncoder:
         if self.positive is None:
