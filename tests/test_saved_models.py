@@ -396,6 +396,10 @@ def test_rows_of_a_file_are_predicted(prepared: fp.Result, tmp_path: pathlib.Pat
     np.testing.assert_array_equal(told["score"], prepared.scores(NEW))
     np.testing.assert_array_equal(told["label"], prepared.predict(NEW))
     assert told["id"].tolist() == ["p", "q", "r"]
+    NEW.assign(label="alive").to_csv(tmp_path / "rows.csv", index=False)
+    taken = CliRunner().invoke(app, [*command, "--keep", "label"])
+    assert taken.exit_code == 1
+    assert "'label' cannot be kept" in taken.output
     printed = CliRunner().invoke(app, command)
     assert printed.output.splitlines()[0] == "score,label,probability of alive,probability of died"
     assert len(printed.output.splitlines()) == 4

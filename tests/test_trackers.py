@@ -95,6 +95,24 @@ def test_a_tracker_is_told_each_round_once_and_nothing_that_is_not_finite() -> N
     assert again.rounds == list(range(1, result.rounds + 1))
 
 
+def test_a_tracker_that_fails_at_the_end_does_not_cost_the_result() -> None:
+    class Away(fp.trackers.Tracker):
+        def numbers(self, numbers: dict[str, float], round: int) -> None:
+            pass
+
+        def words(self, words: dict[str, str]) -> None:
+            raise ConnectionError("nobody answers")
+
+        def files(self, page: pathlib.Path, model: pathlib.Path) -> None:
+            pass
+
+        def close(self) -> None:
+            pass
+
+    with pytest.warns(UserWarning, match="the tracker failed after the run: ConnectionError: nobody answers"):
+        assert solved(Away()).converged
+
+
 def test_notebooks_show_results_certificates_and_explanations() -> None:
     result = solved()
     shown = result._repr_html_()

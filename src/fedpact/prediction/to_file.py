@@ -21,10 +21,11 @@ def answers(predictor: Predictor, rows: str | pathlib.Path, party: str | None = 
     """
     frame = read_frame(rows)
     columns = columns_of(frame)
-    out = {}
+    copied = {}
     for name in keep:
         kept = read_column(columns, name)
-        out[name] = np.where(kept.missing, "", kept.values.astype(str))
+        copied[name] = np.where(kept.missing, "", kept.values.astype(str))
+    out = {}
     scores = predictor.scores(frame, party)
     labels = predictor.labels if len(predictor.labels) == (2 if scores.ndim == 1 else scores.shape[-1]) else ()
     if scores.ndim == 1:
@@ -38,6 +39,12 @@ def answers(predictor: Predictor, rows: str | pathlib.Path, party: str | None = 
             chances = predictor.chances(scores)
             names = labels or range(chances.shape[1])
             out |= {f"probability of {name}": column for name, column in zip(names, chances.T, strict=True)}
+    taken = [name for name in copied if name in out]
+    if taken:
+        raise ValueError(
+            f"the column {taken[0]!r} cannot be kept: the answers have one of that name; rename it in the file"
+        )
+    out = copied | out
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(out)

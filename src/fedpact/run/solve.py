@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import warnings
 from collections.abc import Callable
 from typing import Any, get_args
 
@@ -147,5 +148,8 @@ def solve(
         result = run.result(problem, status, parties.features if reads_features(problem) else None, parties.recipe)
     finish = getattr(watch, "finish", None)
     if finish is not None:
-        finish(result)
+        try:
+            finish(result)
+        except Exception as error:  # a server that is away must not cost the result
+            warnings.warn(f"the tracker failed after the run: {type(error).__name__}: {error}", stacklevel=2)
     return result
