@@ -10,6 +10,7 @@ import jax
 from benchmarks import (
     against_slsqp,
     against_torch,
+    audit,
     cold_start,
     crossing,
     decisions,
@@ -19,11 +20,14 @@ from benchmarks import (
     gpu,
     grid_search,
     large,
+    matching,
     mesh,
     overhead,
     personal,
+    private,
     promises,
     scaling,
+    secure,
     sharp_rates,
     torch_callback,
 )
@@ -44,12 +48,16 @@ PARTS = {
 }
 # These want an engine, a device, the whole machine or much time: only where they are named.
 APART = {
+    "audit": audit,
     "decisions": decisions,
     "flare": flare,
     "flower": flower,
+    "matching": matching,
     "mesh": mesh,
     "gpu": gpu,
+    "private": private,
     "promises": promises,
+    "secure": secure,
     "callback": torch_callback,
 }
 WHICH = f"which (default: all but {', '.join(APART)}, and the page is written; sections of other parts stay in it)"

@@ -1,14 +1,24 @@
 """Strict test mode: float64 outside the library's own context too, no silent promotion, warnings are errors (pyproject)."""
 
+import os
 import pathlib
 from collections.abc import Iterator
 from typing import Any
 
 import hypothesis
-import jax
 import pytest
 
-import fedpact as fp
+# The tests wait for the compiler more than for what it compiles. Programs that tests start inherit this; the examples do not
+# (tests/test_front_door.py), since they run as users run them. XLA reads the flags once, so they are set before JAX is imported.
+COMPILED_QUICKLY = {"--xla_backend_optimization_level": "0", "--xla_llvm_disable_expensive_passes": "true"}
+GIVEN_FLAGS = os.environ.get("XLA_FLAGS", "")
+os.environ["XLA_FLAGS"] = " ".join(
+    [GIVEN_FLAGS, *(f"{flag}={value}" for flag, value in COMPILED_QUICKLY.items() if flag not in GIVEN_FLAGS)]
+).strip()
+
+import jax  # noqa: E402
+
+import fedpact as fp  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -43,26 +53,11 @@ SHARED_DATA = pathlib.Path(__file__).parents[2] / "shared" / "data"
 @pytest.fixture
 def data_folder(monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
     """The folder with the papers' data sets: FEDPACT_DATA, or ../shared/data beside the checkout."""
-    import os
-
     folder = pathlib.Path(os.environ.get("FEDPACT_DATA", SHARED_DATA))
     if not folder.is_dir():
         pytest.skip("the papers' data sets are not on this machine; set FEDPACT_DATA")
     monkeypatch.setenv("FEDPACT_DATA", str(folder))
     return folder
-
-
-@pytest.fixture(scope="module")
-def compiled_quickly() -> Iterator[None]:
-    """For modules that wait for the compiler more than for what it compiles; the examples run optimised, as users run them.
-
-    JAX does not tell programs apart by this setting, so none is shared with a module that goes without it.
-    """
-    jax.clear_caches()
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-    jax.clear_caches()
 
 
 # Compiled programs hold several mappings of memory each; the kernel allows a process 65,530, and past that is a crash.

@@ -80,6 +80,7 @@ PACTS = {
     "ProxAL LBFGS": f"{ROWS}problem = pooled\nalgorithm = fp.ProxAL(fp.LBFGS())\n{TIGHT}",
     "ProxAL ADMM": f"{ROWS}problem = limited\nalgorithm = fp.ProxAL(fp.ADMM())\n{TIGHT}",
     "CentralProxAL": f"{ROWS}problem = limited\nalgorithm = fp.CentralProxAL()\n{TIGHT}",
+    "PrimalDual": f"{ROWS}problem = pooled\nalgorithm = fp.PrimalDual()\n{_some(12)}",
     "SSCA rows": f"{ROWS}problem = pooled\nalgorithm = fp.SSCA(batch=10)\n{_some(12)}",
     "SSCA columns": f"{COLUMNS}problem = limited\nalgorithm = fp.SSCA(batch=20)\n{_some(12)}",
     "FedSGD": f"{ROWS}problem = free\nalgorithm = fp.FedSGD(batch=10, step=0.1)\n{_some(12)}",
@@ -190,15 +191,25 @@ def messages(name: str, folder: pathlib.Path) -> str:
 
     told = wire(Pact(written(folder, name)))
     rows = [TITLES, ["---"] * len(TITLES), *told.rows()]
-    return "\n".join([f"## {name}", "", f"`{told.method}`", "", *(f"| {' | '.join(row)} |" for row in rows), ""])
+    sums = "sums are secure" if told.secure else "the server receives every reply by itself"
+    return "\n".join(
+        [f"## {name}", "", f"`{told.method}`; {sums}.", "", *(f"| {' | '.join(row)} |" for row in rows), ""]
+    )
 
 
 HEAD = """# Every message, by method
 
 What is in each message of a run and how many bytes of numbers it has, for one party; names and words add about 1 kB. Made by
 `make wire`, which lets `fedpact wire` trace the small pacts of tests/pacts.py: three parties, four features and a bias over rows;
-one, two and three features and 80 rows over columns. `fedpact wire pact.py` does the same for yours. Names are those of the
-methods' code; who sees what is said in plain words in [threat_model.md](threat_model.md).
+one, two and three features and 80 rows over columns. `fedpact wire pact.py --markdown` does the same for yours. Names are those
+of the methods' code; `fedpact wire pact.py` says it in plain words, with what each message reveals, and so does
+[threat_model.md](threat_model.md).
+
+Where sums are secure, a number that is added up takes 16 bytes and a maximum 1,024, and every such reply has one number more,
+which is 0 where all others are finite. The pacts here have no `keys`. With keys of the parties points are checked: a message
+down then also brings the sums of the exchange before it, as many bytes as one party's reply to that exchange, so that the party
+can check the point, and a reply has 8 bytes more, for its tag. Before the first round, with words that are not listed here, every
+party sends a public key for the run with the description of its table, and receives those of all parties.
 """
 
 

@@ -105,7 +105,8 @@ def main() -> None:
         root = pathlib.Path(folder)
         file, kits = root / "soak.py", root / "kits"
         file.write_text(pact(args.rounds))
-        write_kit(file, PARTIES, kits, port=free_port(), wait=WAIT, lost_after=10.0)
+        policy = pathlib.Path(__file__).parent / "as_in_one_process.toml"
+        write_kit(file, PARTIES, kits, port=free_port(), wait=WAIT, policy=policy, lost_after=10.0)
         began = time.monotonic()
         with LocalFederation(kits, PARTIES, {"HOME": folder}) as federation:
             for line in disturbed(federation, "soak", victims, chance):

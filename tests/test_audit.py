@@ -11,7 +11,6 @@ from columns import FEATURES, LOSS, PARTIES, RIDGE, TABLE, fair
 import fedpact as fp
 from fedpact.privacy import attacks
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
 CUSTOMERS = columns.customers(1500, seed=3)
 MANY = fp.split_columns(CUSTOMERS, FEATURES, active=["bank"])
 
@@ -128,9 +127,9 @@ def test_what_cannot_be_audited_is_said() -> None:
 
     with pytest.raises(ValueError, match="nobody to audit"):
         audited(parties=fp.split_columns(TABLE, FEATURES, active="all"))
-    with pytest.raises(TypeError, match="holders of columns"):
-        audited(parties=fp.split_rows(TABLE, parties=2))
-    with pytest.raises(TypeError, match=r"replays fp.FairVFL and fp.FedBCD, not SSCA"):
+    with pytest.raises(ValueError, match="server= and outsiders= are for parties that hold rows"):
+        audited(outsiders=TABLE)
+    with pytest.raises(TypeError, match=r"over columns fp.audit replays fp.FairVFL and fp.FedBCD, not SSCA"):
         audited(method=fp.SSCA(batch=10))
     with pytest.raises(ValueError, match=r"rounds=0"):
         audited(rounds=0)

@@ -21,8 +21,6 @@ import fedpact as fp
 from fedpact.datasets import store
 from fedpact.run.checkpoint import Folder
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 RNG = np.random.default_rng(0)
 ROWS = fp.Table(
     x=RNG.normal(size=(12, 3)),

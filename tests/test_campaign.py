@@ -2,11 +2,7 @@
 
 import collections
 
-import pytest
-
 import campaign
-
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 SETTLED = ("solved", "infeasible", "unbounded")
 ROUNDS = 100

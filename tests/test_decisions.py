@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import fedpact as fp
-
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
+from fedpact.run.sentences import finer_than_a_row
 
 TEMPERATURE = 0.1  # of stand-ins, where none is stated
 MODEL = fp.linear(bias=True)
@@ -392,3 +391,23 @@ def minimised(limits: Any = (), objective: Any = None, **more: Any) -> fp.Proble
 def test_what_is_refused(make: Any, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         make()
+
+
+def test_a_limit_finer_than_a_row_is_said_to_be_so() -> None:
+    rng = np.random.default_rng(0)
+    rows = {"x": rng.normal(size=(101, 2)), "y": rng.integers(0, 2, 101), "sex": rng.choice(["F", "M"], 101)}
+    model = fp.linear(bias=True)
+    gap = fp.demographic_parity_gap(fp.decisions(model), group="sex").pooled()
+    problem = fp.minimize(fp.mean(fp.logistic_loss(model)), [(gap <= 0).named("gap")], fp.l2(1e-2))
+    result = fp.solve(problem, fp.split_rows(rows, parties=3))
+    assert result.status == "stalled"
+    assert (
+        "finer than rows can be counted: 'gap' (<= 0): one row more or less moves it by 0.0099 or more"
+        in result.message
+    )
+    parties = {"party 1": 34, "party 2": 34, "party 3": 33}
+    assert finer_than_a_row(result.certificate, problem, parties) in result.message
+    wide = fp.minimize(fp.mean(fp.logistic_loss(model)), [(gap <= 0.02).named("gap")])
+    report = dataclasses.replace(result.certificate.constraints[0], upper=0.02)
+    certificate = dataclasses.replace(result.certificate, constraints=(report,))
+    assert finer_than_a_row(certificate, wide, parties) == ""

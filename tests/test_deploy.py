@@ -13,7 +13,7 @@ import pytest
 from pacts import assert_same
 
 import fedpact as fp
-from fedpact.deploy import party as party_end
+from fedpact.deploy import party_run
 from fedpact.deploy.message_list import wire
 from fedpact.deploy.party import Site
 from fedpact.deploy.server import serve
@@ -21,7 +21,10 @@ from fedpact.engines.remote import PartyLost
 from fedpact.engines.serialization import HEADER, pack, unpack
 from fedpact.run.pact import Pact
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+def as_in_one_process(pact: pathlib.Path, party: str, folder: pathlib.Path) -> Site:
+    """A site that draws its mini-batches without a secret of its own, so that runs can be compared with those in one process."""
+    return Site(pact, party, folder, pathlib.Path(__file__).parent / "as_in_one_process.toml")
 
 
 @dataclasses.dataclass
@@ -37,7 +40,7 @@ class Loopback:
 
     @classmethod
     def of(cls, pact: pathlib.Path, folder: pathlib.Path, **more: Any) -> "Loopback":
-        return cls({party: Site(pact, party, folder / party) for party in Pact(pact).parties}, **more)
+        return cls({party: as_in_one_process(pact, party, folder / party) for party in Pact(pact).parties}, **more)
 
     def ask(self, message: bytes, parties: Sequence[str], some: bool = False) -> dict[str, bytes]:
         self.asked += 1
@@ -66,6 +69,7 @@ def test_methods_give_the_same_elsewhere(name: str, tmp_path: pathlib.Path) -> N
 def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, fp.Result]:
     """A pact whose rounds compile fast, and its run in one process."""
     pact = pacts.written(tmp_path_factory.mktemp("pact"), "FedAvg")
+    pact.write_text(pact.read_text() + "options['privacy'] = None\n")  # secure sums: test_secure_sums.py
     return pact, Pact(pact).run(Pact(pact).tables())
 
 
@@ -84,7 +88,7 @@ def test_whoever_is_killed_and_restarted_ends_where_the_undisturbed_run_ends(
         if number == 17 and party == "north":
             if victim == "server":
                 raise ConnectionError("the server is gone")
-            channel.sites["north"] = Site(pact, "north", tmp_path / "north")
+            channel.sites["north"] = as_in_one_process(pact, "north", tmp_path / "north")
             return channel.sites["north"].answer(message)
         return answer
 
@@ -160,7 +164,7 @@ def test_a_party_that_was_restarted_is_greeted_and_takes_part_again(
 
     def kill(number: int, party: str, message: bytes, answer: bytes) -> bytes:
         if number == 9 and party == "west":
-            channel.sites["west"] = Site(pact, "west", tmp_path / "west")
+            channel.sites["west"] = as_in_one_process(pact, "west", tmp_path / "west")
             return channel.sites["west"].answer(message)
         return answer
 
@@ -223,8 +227,8 @@ def test_an_active_party_works_on_until_the_passive_ones_have_answered(
         own_steps += 1
         return is_enough(run)
 
-    is_enough = party_end._Run._is_enough
-    monkeypatch.setattr(party_end._Run, "_is_enough", counted)
+    is_enough = party_run.PartyRun._is_enough
+    monkeypatch.setattr(party_run.PartyRun, "_is_enough", counted)
     result = serve(pact, channel, tmp_path / "server")
     assert result.converged
     exact = fp.solve(Pact(pact).problem, Pact(pact).tables(), fp.FairVFL(), tolerance=1e-6)
@@ -335,7 +339,7 @@ def test_a_party_refuses_what_was_not_agreed_on(quick: tuple[pathlib.Path, fp.Re
     assert "does not know this run" in refused({**later, "run": "0" * 16}, arrays)
     assert "has no version" in refused({**later, "versions": {"north": 999}}, arrays)
     assert "unknown here" in refused({**later, "kind": "shell"}, arrays)
-    assert "more than the" in unpack(site.answer(b"\0" * (2 * HEADER + (1 << 20))))[0]["refused"]
+    assert "more than the" in unpack(site.answer(b"\0" * (5 * HEADER)))[0]["refused"]
 
 
 def test_only_parties_of_the_pact_have_a_site_and_are_heard(
@@ -359,7 +363,7 @@ def test_only_parties_of_the_pact_have_a_site_and_are_heard(
 
 def with_policy(pact: pathlib.Path, folder: pathlib.Path, text: str) -> Loopback:
     policy = folder / "policy.toml"
-    policy.write_text(text)
+    policy.write_text(f"secret_batches = false\n{text}")
     channel = Loopback.of(pact, folder)
     channel.sites["south"] = Site(pact, "south", folder / "south", policy)
     return channel
@@ -371,8 +375,8 @@ def with_policy(pact: pathlib.Path, folder: pathlib.Path, text: str) -> Loopback
         ('digests = ["0123"]', "allows the pacts 0123, and this one is"),
         ("min_rows = 11", "demands 11 rows behind a mean, and the method's batch has 10"),
         ("min_rows = 61", "is over fewer of its rows than the 61 that its policy demands"),
-        ("max_rounds = 5", "allows 5 rounds, and this is round 6"),
-        ("secure_summation = true", "demands secure summation"),
+        ("max_rounds = 5", "allows 5 rounds of this pact over all runs, and this is round 6"),
+        ("secure_summation = true", "demands secure sums, and the pact adds up in the clear"),
     ],
 )
 def test_a_policy_is_the_partys(
@@ -462,7 +466,7 @@ def test_a_runs_name_is_no_path(name: Any, quick: tuple[pathlib.Path, fp.Result]
     assert not (tmp_path / "own").exists()
 
 
-def test_a_policys_rounds_are_counted_over_meetings_and_restarts(
+def test_a_policys_rounds_are_counted_over_runs_and_restarts_and_repeated_questions_once(
     quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path
 ) -> None:
     pact, steps = quick[0], []
@@ -480,17 +484,53 @@ def test_a_policys_rounds_are_counted_over_meetings_and_restarts(
     policy.write_text("max_rounds = 2")
     begin, first, certificate = steps[0], steps[1], steps[-1]
     said = []
-    for _ in range(3):
-        server = Server(Site(pact, "south", tmp_path / "own", policy))
+    for run in range(4):
+        server = Server(Site(pact, "south", tmp_path / "own", policy), run=f"{run // 2:016x}")
         assert "plan" in server.says("meet", descriptions=server.described(), resume=None)
         for number, (words, arrays) in enumerate([begin, first, *[certificate] * 6], 1):
-            own = {"south": -1 if number == 1 else number - 1}
+            own = {"south": -1 if number == 1 else 1}
             told = {"exchange": words["exchange"], "number": number, "versions": own, "oldest": {"south": -1}}
-            said.append((words["exchange"], server.says("step", arrays, **told).get("refused")))
-    rounds = [why for name, why in said if name == first[0]["exchange"]]
-    assert rounds == [None, None, "its policy allows 2 rounds, and this is round 3"]
-    measured = [why for name, why in said if name == certificate[0]["exchange"]]
-    assert measured.index("its policy allows 2 rounds, and as many exchanges of this kind were answered") == 12
+            moved = (run if number == 2 else 10 * run + number) * (run > 0)
+            asked = {name: array + array.dtype.type(moved) for name, array in arrays.items()}
+            for _ in range(2):
+                said.append((words["exchange"], run, server.says("step", asked, **told).get("refused")))
+    rounds = [why for name, _, why in said if name == first[0]["exchange"]]
+    refused = "its policy allows 2 rounds of this pact over all runs, and this is round 3"
+    assert rounds == [None, None, None, None, refused, refused, refused, refused]
+    measured = [run for name, run, why in said if name == certificate[0]["exchange"] and "allows" in str(why)]
+    assert min(measured) == 2, "1 question in the run 0, and 6 in each other: 12 are answered"
+
+
+def test_a_run_that_is_repeated_asks_nothing_new(quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path) -> None:
+    pact, undisturbed = quick
+    for number in range(3):
+        channel = with_policy(pact, tmp_path, "max_rounds = 12")
+        result = serve(pact, channel, tmp_path / f"server {number}")
+        np.testing.assert_allclose(result.params["w"], undisturbed.params["w"], rtol=0, atol=1e-12)
+    (file,) = (tmp_path / "south" / "askings").iterdir()
+    assert (file.stem, file.stat().st_mode & 0o777) == (Pact(pact).digest, 0o600)
+
+
+def test_a_run_with_secret_batches_is_resumed_as_if_undisturbed(
+    quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pact, in_one_process = quick
+    monkeypatch.setattr("fedpact.run.loop.SAVE_SECONDS", 0.0)
+
+    def parties() -> dict[str, Site]:
+        return {name: Site(pact, name, tmp_path / name) for name in Pact(pact).parties}
+
+    def gone(number: int, party: str, message: bytes, answer: bytes) -> bytes:
+        if number == 17:
+            raise ConnectionError("the server is gone")
+        return answer
+
+    undisturbed = serve(pact, Loopback(parties()), tmp_path / "undisturbed")
+    with pytest.raises(ConnectionError):
+        serve(pact, Loopback(parties(), meddle=gone), tmp_path / "server")
+    resumed = serve(pact, Loopback(parties()), tmp_path / "server", resume=True)
+    np.testing.assert_allclose(resumed.params["w"], undisturbed.params["w"], rtol=0, atol=1e-12)
+    assert np.abs(resumed.params["w"] - in_one_process.params["w"]).max() > 1e-6, "other rows were drawn"
 
 
 def test_what_failed_at_a_party_stays_in_its_log(
@@ -592,7 +632,7 @@ def test_a_returning_party_that_goes_again_is_away(
         nonlocal gone
         gone = 9 <= number < 15
         if number == 9 and party == "west":
-            channel.sites["west"] = Site(pact, "west", tmp_path / "west")
+            channel.sites["west"] = as_in_one_process(pact, "west", tmp_path / "west")
             return channel.sites["west"].answer(message)
         return answer
 
@@ -698,8 +738,9 @@ def test_the_wire_table_follows_the_options(tmp_path: pathlib.Path) -> None:
     sizes = []
     for told in ("True", "False"):
         pact.write_text(pacts.PACTS["ProxAL Newton"] + f"options['disclose'] = {told}\n")
-        sizes.append(sum(e.reply.size for e in wire(Pact(pact)).exchanges if e.part == "round"))
-    assert sizes[0] - sizes[1] == 2 * 8, "a constraint and its multiplier"
+        listing = wire(Pact(pact))
+        sizes.append(sum(listing.up(e) for e in listing.exchanges if e.part == "round"))
+    assert sizes[0] - sizes[1] == 2 * 8, "a constraint and its multiplier, as they are"
 
 
 # what stays at home
@@ -764,8 +805,8 @@ def test_the_wire_table_tells_the_bytes_that_are_sent(quick: tuple[pathlib.Path,
     pact, result = quick
     told = wire(Pact(pact))
     rounds = [e for e in told.exchanges if e.part == "round"]
-    assert sum(e.message.size for e in rounds) * 3 * result.rounds == result.bytes_down
-    assert sum(e.reply.size for e in rounds) * 3 * result.rounds == result.bytes_up
+    assert sum(map(told.down, rounds)) * 3 * result.rounds == result.bytes_down
+    assert sum(map(told.up, rounds)) * 3 * result.rounds == result.bytes_up
     assert told.digest == Pact(pact).digest
     assert next(row[0] for row in told.rows()) == "once, before the first round"
 

@@ -26,7 +26,6 @@ from fedpact.settings import bind
 
 pytest.importorskip("tenseal")
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
 SEALED = fp.EncryptedResiduals()
 NEURAL = fp.logistic_loss(fp.split_model(bottom=lambda width: fp.mlp([width, 2, 1])), labels=(-1, 1))
 

@@ -15,8 +15,6 @@ from fedpact.engines.remote import PartyLost
 from fedpact.engines.serialization import pack, unpack
 from fedpact.run.pact import Pact
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 
 def written(folder: pathlib.Path, source: str) -> pathlib.Path:
     file = folder / "pact.py"

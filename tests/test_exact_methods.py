@@ -18,8 +18,6 @@ from problems import CASES
 import fedpact as fp
 from fedpact.run import drivers
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 METHODS: dict[str, fp.Algorithm] = {
     "Newton": fp.ProxAL(fp.Newton()),
     "LBFGS": fp.ProxAL(fp.LBFGS()),
@@ -90,8 +88,7 @@ def test_a_run_that_changes_its_driver_counts_on(tmp_path: pathlib.Path) -> None
 
 
 RESUME = """
-import sys, jax
-jax.config.update("jax_disable_most_optimizations", True)
+import sys
 from problems import CASES
 import fedpact as fp
 result = CASES["local limit"].solve(fp.ProxAL(fp.Newton()), float(sys.argv[2]), save=sys.argv[1], resume=True)

@@ -17,6 +17,7 @@ import numpy as np
 import pacts
 import pytest
 import soak
+from test_prepared_runs import PACT as PREPARED
 
 import fedpact as fp
 from fedpact.deploy.flare.job import write_job
@@ -144,7 +145,8 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFedera
     pact = root / "echo.py"
     pact.write_text(ECHO)
     kits = root / "kits"
-    write_kit(pact, PARTIES, kits, port=free_port(), wait=WAIT)
+    policy = pathlib.Path(__file__).parent / "as_in_one_process.toml"
+    write_kit(pact, PARTIES, kits, port=free_port(), wait=WAIT, policy=policy)
     give(kits, PACTS)
     for who in ("server", *PARTIES):
         resources = kits / who / "local" / "resources.json"
@@ -152,7 +154,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFedera
         edit(resources, class_allow_list=[*allowed, "flare_ends."])
     path = [str(pathlib.Path(__file__).parent), *(entry for entry in sys.path if entry)]
     env = {"HOME": str(root), "NVFLARE_POC_WORKSPACE": str(root / "poc"), "PYTHONPATH": ":".join(path)}
-    env["FEDPACT_CACHE"], env["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(cache_folder()), "1"
+    env["FEDPACT_CACHE"] = str(cache_folder())
     with LocalFederation(kits, PARTIES, env) as running:
         yield running
 
@@ -172,13 +174,12 @@ def methods(federation: LocalFederation) -> JobResult:
     """One job that runs a pact for every method."""
     files = {pacts.slug(name): source for name, source in pacts.PACTS.items()} | {"asynchronous": ASYNCHRONOUS}
     files |= {pacts.slug(f"evaluated {name}"): source for name, source in pacts.EVALUATED.items()}
-    files["promised"] = pacts.PROMISED
+    files |= {"promised": pacts.PROMISED, "prepared": PREPARED}
     give(federation.folder, files)
     every = write_job(federation.folder.parent / "methods", list(files), PARTIES, wait=300.0)
     return federation.run(every, timeout=600.0)
 
 
-@pytest.mark.usefixtures("compiled_quickly")
 @pytest.mark.parametrize("name", pacts.PACTS)
 def test_every_method_gives_what_it_gives_in_one_process(
     methods: JobResult, federation: LocalFederation, name: str
@@ -208,7 +209,6 @@ def test_every_method_gives_what_it_gives_in_one_process(
     np.testing.assert_allclose(w, flat, rtol=0, atol=1e-10)
 
 
-@pytest.mark.usefixtures("compiled_quickly")
 @pytest.mark.parametrize("name", pacts.EVALUATED)
 def test_evaluations_have_the_counts_of_one_process(methods: JobResult, federation: LocalFederation, name: str) -> None:
     slug = pacts.slug(f"evaluated {name}")
@@ -220,7 +220,6 @@ def test_evaluations_have_the_counts_of_one_process(methods: JobResult, federati
     assert textwrap.indent(str(local), "  ") in methods.pacts[slug]["message"]
 
 
-@pytest.mark.usefixtures("compiled_quickly")
 def test_promises_have_the_counts_of_one_process(methods: JobResult, federation: LocalFederation) -> None:
     assert methods.pacts["promised"]["finished"], methods.pacts["promised"]["message"]
     stated = Pact(federation.folder / "server" / "local" / "promised.py")
@@ -232,7 +231,24 @@ def test_promises_have_the_counts_of_one_process(methods: JobResult, federation:
         assert (federation.folder / party / "fedpact" / "promised" / "promises.json").is_file()
 
 
-@pytest.mark.usefixtures("compiled_quickly")
+def test_a_recipe_is_fitted_as_in_one_process(methods: JobResult, federation: LocalFederation) -> None:
+    assert methods.pacts["prepared"]["finished"], methods.pacts["prepared"]["message"]
+    stated = Pact(federation.folder / "server" / "local" / "prepared.py")
+    tables = stated.tables()
+    local = stated.run(tables)
+    model = fp.load(methods.folder / "fedpact" / "prepared" / "model")
+    assert model.recipe == tables.recipe
+    np.testing.assert_allclose(model.params["w"], local.params["w"], rtol=0, atol=1e-10)
+    frame = stated.frame("south").dropna(subset=["smoker"])
+    np.testing.assert_array_equal(model.predict(frame), local.predict(frame))
+
+
+def test_the_servers_folder_has_the_last_round(methods: JobResult) -> None:
+    record = json.loads((methods.folder / "fedpact" / "prepared" / "run.json").read_text())
+    told = (methods.folder / "fedpact" / "prepared" / "progress.txt").read_text()
+    assert told.startswith(f"round {record['rounds']}  objective ")
+
+
 def test_an_active_party_works_on_while_the_passive_ones_do(methods: JobResult, federation: LocalFederation) -> None:
     assert methods.pacts["asynchronous"]["finished"], methods.pacts["asynchronous"]["message"]
     record = json.loads((methods.folder / "fedpact" / "asynchronous" / "run.json").read_text())
@@ -289,7 +305,6 @@ def test_the_results_are_fetched_and_hold_no_party_state(carried: JobResult) -> 
     assert not list(carried.folder.rglob("seen.txt"))
 
 
-@pytest.mark.usefixtures("compiled_quickly")
 def test_a_party_and_then_the_server_are_killed_and_the_run_ends_where_the_undisturbed_one_does(
     federation: LocalFederation,
 ) -> None:

@@ -288,6 +288,9 @@ def test_what_a_kit_holds(kit: pathlib.Path) -> None:
     ):
         assert f"`{command}`" in readme
     assert "Telemetry and update checks of Flower are switched off" in readme
+    assert "sums are secure unless the pact says otherwise" in readme
+    assert "In `policy.toml` of a party: `secure_summation = true`" in readme
+    assert 'keys = {"north": "…", …}' in readme
 
 
 def test_the_servers_certificate_is_signed_for_its_name(deploy: SimpleNamespace, tmp_path: pathlib.Path) -> None:
@@ -338,7 +341,7 @@ def test_without_flower_the_way_out_is_named(
     deploy: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
     monkeypatch.setattr(deploy.package, "find_spec", lambda name: None)
-    with pytest.raises(ModuleNotFoundError, match="pip install 'flwr"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install .*'flwr"):
         deploy.kit.write_kit(STAND_INS / "plays.py", ["a"], tmp_path / "kit")
     with pytest.raises(ModuleNotFoundError, match="pip install"):
         deploy.server_app.server_app()

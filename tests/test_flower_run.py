@@ -24,7 +24,6 @@ ENVIRONMENT = {"FEDPACT_CACHE": str(cache_folder()), "JAX_DISABLE_MOST_OPTIMIZAT
 
 
 @pytest.mark.deploy
-@pytest.mark.usefixtures("compiled_quickly")
 def test_the_front_door_gives_what_it_gives_in_this_process(tmp_path: pathlib.Path) -> None:
     file = pacts.written(tmp_path, "front door")
     stated = Pact(file)

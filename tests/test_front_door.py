@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from conftest import GIVEN_FLAGS
 
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 SHARED = pathlib.Path(__file__).parents[2] / "shared"
@@ -15,6 +16,7 @@ FRONT_DOOR, SECOND_HALF = SHARED / "front_door", SHARED / "front_door_2"
 @pytest.mark.parametrize("program", sorted(p.name for p in EXAMPLES.glob("*.py")))
 def test_it_runs(program: str, tmp_path: pathlib.Path) -> None:
     settings = {"JAX_NUMPY_DTYPE_PROMOTION": "standard", "FEDPACT_CACHE": str(tmp_path)}
+    settings["XLA_FLAGS"] = GIVEN_FLAGS  # compiled as users compile
     settings["SCIPY_ARRAY_API"] = "1"  # else scikit-learn's suite skips a check, with a warning
     command = [sys.executable, "-W", "error", str(EXAMPLES / program)]
     done = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True, check=False)

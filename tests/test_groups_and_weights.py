@@ -284,7 +284,6 @@ options = {"tolerance": 1e-4, "max_rounds": 5}
 """
 
 
-@pytest.mark.usefixtures("compiled_quickly")
 @pytest.mark.parametrize("text", [PACT, COLUMNS_PACT], ids=["rows", "columns"])
 def test_deployed_as_in_one_process(text: str, tmp_path: pathlib.Path):
     pact = tmp_path / "pact.py"
@@ -417,3 +416,19 @@ def test_bad_rates_are_refused():
         "mean(decisions | y == 1)",
         "-1 * mean(decisions | y == 1) + 1",
     ]
+
+
+def test_groups_by_other_names_are_told_of() -> None:
+    rows = {"x": np.ones((4, 1)), "y": np.array([0, 1, 0, 1])}
+    north, south = (fp.Table(**rows, sex=np.array(names * 2)) for names in (["F", "M"], ["female", "male"]))
+    gap = fp.demographic_parity_gap(fp.linear(), group="sex").pooled()
+    problem = fp.minimize(fp.mean(fp.logistic_loss(fp.linear())), [gap <= 0.5])
+    with pytest.warns(
+        UserWarning, match="'sex' of party 'north' holds 'F', 'M', and that of the others 'female', 'male'"
+    ):
+        bind(problem, fp.Parties({"north": north, "south": south}), None)
+    one_each = (fp.Table(**rows, sex=np.array([name] * 4)) for name in ("F", "M"))
+    bind(problem, fp.Parties(dict(zip(("women's", "men's"), one_each, strict=True))), None)  # which may well be
+    compared = fp.minimize(fp.mean(fp.logistic_loss(fp.linear()), where=fp.col("sex") == 0))
+    with pytest.raises(ValueError, match="cannot be compared with 0; it has 'F', 'M': compare with these"):
+        bind(compared, fp.Parties({"north": north}), None)

@@ -32,8 +32,6 @@ from fedpact.engines.exchanges import ExchangePlan
 from fedpact.engines.serialization import Layout
 from fedpact.settings import bind
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 TOLERANCE = 1e-8
 MOST = 40  # rounds
 THIN = 1e-4  # the width of a feasible set that is nearly empty

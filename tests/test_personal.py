@@ -24,7 +24,6 @@ from fedpact.protocol.sampling import chosen
 from fedpact.run import drivers
 from fedpact.settings import bind
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
 D = 4
 
 

@@ -155,6 +155,7 @@ def test_as_scikit_learn_however_rows_are_split(values: list[Any], parties: int,
     np.testing.assert_allclose(x, np.asarray(wanted, float), rtol=1e-12, atol=max(1e-12, 20 * rounding))
 
 
+@pytest.mark.filterwarnings("ignore:column 'v'. half of the values lie in one")
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(-50, 50), min_size=2, max_size=60), st.integers(1, 2), st.floats(0, 0.5))
 def test_quantiles_are_within_half_a_cell(values: list[float], parties: int, share: float) -> None:

@@ -16,7 +16,6 @@ from fedpact.engines.remote import PartyLost
 from fedpact.engines.serialization import pack, unpack
 from fedpact.run.pact import Pact
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
 LOSS = fp.logistic_loss(fp.linear(bias=True))
 RISK = {"none": -2.5, "pills": 2.5, "surgery": -2.5, "watch": 2.5}
 
@@ -335,3 +334,100 @@ def test_pacts_with_recipes(local: tuple[Pact, fp.Parties, fp.Result], tmp_path:
     fitted = Pact(written(tmp_path, bounded + agreed.format(str(tmp_path / "recipe.json")) + "\npromise = {}\n"))
     assert fitted.tables().recipe == tables.recipe
     assert wire(pact).rows()[0][0] == "once, before all others"
+
+
+OVER_COLUMNS = """
+import numpy as np
+import pandas as pd
+import fedpact as fp
+
+parties = ["bank", "shop"]
+id = "customer"
+algorithm = fp.FedBCD()
+options = {"max_rounds": 4}
+problem = fp.minimize(
+    fp.mean(fp.logistic_loss(fp.split_model(bottom=lambda width: fp.linear(), combine="sum"))), regularizer=fp.l2(1e-2)
+)
+recipe = {
+    "bank": fp.Recipe([fp.standardize("income", missing="median")], fp.label("paid", positive="yes")),
+    "shop": fp.Recipe([fp.one_hot("club", missing="most_frequent")]),
+}
+
+
+def load(party):
+    rng = np.random.default_rng(0)
+    frame = {"customer": np.arange(40), "income": rng.normal(40, 9, 40), "club": rng.choice(["gold", "none"], 40)}
+    frame = pd.DataFrame(frame).assign(paid=["yes", "no"] * 20)
+    frame.loc[0, "income"], frame.loc[1, "club"] = np.nan, None
+    return frame[["customer", "income", "paid"] if party == "bank" else ["customer", "club"]]
+"""
+
+
+def test_over_columns_recipes_are_fitted_at_home(tmp_path: pathlib.Path) -> None:
+    pact = written(tmp_path, OVER_COLUMNS)
+    kinds: list[str] = []
+
+    def listen(number: int, party: str, message: bytes, answer: bytes) -> bytes:
+        kinds.append(unpack(message)[0]["kind"])
+        return answer
+
+    stated = Pact(pact)
+    tables = stated.tables()
+    local = stated.run(tables)
+    deployed = serve(pact, Loopback.of(pact, tmp_path, meddle=listen), tmp_path / "server")
+    assert isinstance(local, fp.Result)
+    assert isinstance(deployed, fp.Result)
+    assert "survey" not in kinds
+    assert deployed.objective == pytest.approx(local.objective, abs=1e-10)
+    parts = {}
+    for name in stated.parties:
+        (folder,) = (tmp_path / name).glob("*/model")
+        part = fp.load(folder)
+        assert part.recipe == tables[name].recipe
+        parts[name] = part.raw_scores(stated.frame(name))
+    model = fp.load(tmp_path / "server" / "model")
+    np.testing.assert_allclose(model.combine(parts), local.scores({n: stated.frame(n) for n in parts}), atol=1e-9)
+    assert model.labels == ("no", "yes")
+    assert "survey" not in str(wire(stated).rows())
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "told"),
+    [
+        (
+            (' "shop": fp.Recipe([fp.one_hot("club", missing="most_frequent")]),', ""),
+            ValueError,
+            "'shop' has no recipe",
+        ),
+        (('"shop": fp.Recipe', '"shop": list'), TypeError, "recipe of party 'shop' should be an fp.Recipe, not a list"),
+        (
+            ("recipe = {", "recipe = fp.Recipe([fp.scale('income')])\nunused = {"),
+            ValueError,
+            "recipe = {'bank': fp.Recipe",
+        ),
+    ],
+)
+def test_recipes_over_columns_that_are_none(
+    change: tuple[str, str], kind: Any, told: str, tmp_path: pathlib.Path
+) -> None:
+    assert change[0] in OVER_COLUMNS
+    with pytest.raises(kind, match=told):
+        Pact(written(tmp_path, OVER_COLUMNS.replace(*change)))
+
+
+def test_a_server_that_changes_the_fit_is_refused(tmp_path: pathlib.Path) -> None:
+    """A scale that would blow a party's features up, in the very message."""
+    pact = written(tmp_path, SUMS_ONLY)
+    channel = Loopback.of(pact, tmp_path)
+    site = channel.sites["north"]
+    honest = site.answer
+
+    def meddled(message: bytes) -> bytes:
+        words, arrays = unpack(message)
+        if words["kind"] == "hello":
+            words["recipe"]["x"][0]["scale"] = 1e-9
+        return honest(pack(words, arrays))
+
+    site.answer = meddled  # type: ignore[method-assign]
+    with pytest.raises(PartyLost, match=r"party 'north': .*'age' does not fit what this party told: its own squared"):
+        serve(pact, channel, tmp_path / "server")

@@ -30,8 +30,9 @@ def report(values, multipliers, lower=-INF, upper=INF, holders=PARTIES, **more) 
 
 
 def lines(one: ConstraintReport, smooth=(), converged=True) -> list[str]:
+    kinds = dict.fromkeys(smooth, promised.SMOOTH)
     certificate = Certificate(0.0, 0.0, 0.0, 0.5, (one,), NONE, NONE, NONE)
-    return promised.in_lines(certificate, smooth, 1e-4, converged)
+    return promised.in_lines(certificate, kinds, 1e-4, converged)
 
 
 def test_counted_values_at_each_party() -> None:
@@ -98,6 +99,9 @@ def test_which_constraints_are_on_smooth_rates() -> None:
     smooth, counted = fp.mean(fp.positive_rate(model)) <= 0.3, fp.mean(fp.decisions(model)) <= 0.3
     problem = fp.minimize(loss, [smooth.named("smooth"), counted.named("counted"), (loss <= 1).named("loss")])
     assert promised.smooth_rates(problem) == {"smooth"}
+    assert promised.kinds(problem) == {"smooth": promised.SMOOTH, "loss": "a mean of logistic_loss, not a rate"}
+    unnamed = fp.minimize(loss, [loss <= 1])  # is called by its formula
+    assert promised.kinds(unnamed) == {}
 
 
 def test_the_regulariser_is_spelled_out() -> None:

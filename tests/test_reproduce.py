@@ -7,8 +7,6 @@ import pytest
 
 from fedpact.reproduce import pc_fedavg, prox_al, rounds
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 ROUNDS = {"Newton": 80, "L-BFGS": 520, "ADMM": 1100}  # to 1e-3
 
 

@@ -12,7 +12,6 @@ from fedpact.cli import app
 from fedpact.reproduce import fair_vfl, fair_vfl_convergence
 from fedpact.reproduce.independent import PooledFairLogistic
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
 LABELS = fp.Table(y=np.array([1, 1, 1, 1, -1, -1, -1, -1]), group=np.array([0, 0, 1, 1, 0, 0, 1, 1]))
 
 

@@ -1,6 +1,7 @@
 """A model that leaves its run: saved, loaded without JAX and without executing anything, and used on new rows."""
 
 import dataclasses
+import hashlib
 import json
 import pathlib
 import subprocess
@@ -449,3 +450,79 @@ def test_own_code_is_no_onnx_file(result: fp.Result, tmp_path: pathlib.Path) -> 
     folder = with_model(result, fp.logistic_loss(OWN["functions"])).save(tmp_path / "model")
     with pytest.raises(ValueError, match="only linear models and networks"):
         fp.load(folder).to_onnx(tmp_path / "model.onnx")
+
+
+# what others wrote
+
+
+def places(words: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in a tree of dicts and lists."""
+    inside = words.items() if isinstance(words, dict) else enumerate(words) if isinstance(words, list) else ()
+    return [path, *(place for key, part in inside for place in places(part, (*path, key)))]
+
+
+def changed(words: Any, path: tuple[Any, ...], value: Any) -> Any:
+    if not path:
+        return value
+    (key, *rest), copy = path, words.copy()
+    copy[key] = changed(words[key], tuple(rest), value)
+    return copy
+
+
+def test_whatever_stands_in_a_models_file_ends_in_words(tmp_path: pathlib.Path) -> None:
+    """Each value of model.json in turn is something else: the model is refused, or predicts."""
+    frame = FRAME.assign(ward=["a", "b"] * 30, outcome=np.where(Y, "ill", "well"))
+    steps = [fp.standardize("age", missing="mean", indicator=True), fp.one_hot("ward"), fp.bins("bmi", edges=[0.0])]
+    recipe = fp.Recipe(steps, fp.label("outcome", positive="ill"), keep=["ward"])
+    problem = fp.minimize(fp.mean(LOSS), [(fp.mean(LOSS) <= 0.9).named("loss")], fp.l2(1e-2))
+    folder = fp.solve(problem, fp.prepare(recipe, frame, parties=2), max_rounds=30).save(tmp_path / "model")
+    words, refused = json.loads((folder / "model.json").read_text()), 0
+    for path in places(words):
+        for odd in (None, True, -1, 3.5, 10**400, "../..", [], [None], ["a", "a"], {}):
+            (folder / "model.json").write_text(json.dumps(changed(words, path, odd)))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of what the status may say
+                try:
+                    model = fp.load(folder)
+                    assert str(model)
+                    assert len(model.predict_proba(frame)) == len(model.predict(frame)) == 60
+                except ValueError:
+                    refused += 1
+    assert refused > 300
+    (folder / "model.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match="is damaged"):
+        fp.load(folder)
+    (folder / "model.json").write_text(json.dumps(words))
+    arrays = folder / "parameters.safetensors"
+    arrays.write_bytes(b"no arrays")
+    words["parameters"]["sha256"] = hashlib.sha256(b"no arrays").hexdigest()
+    (folder / "model.json").write_text(json.dumps(words))
+    with pytest.raises(ValueError, match=r"parameters.safetensors is damaged: SafetensorError"):
+        fp.load(folder)
+
+
+def test_names_of_parties_may_be_long(tmp_path: pathlib.Path) -> None:
+    names = [f"{'a long name, ' * 30}{end}" for end in ("north", "south")]
+    tables = {
+        name: fp.Table(x=X[part], y=Y[part]) for name, part in zip(names, (slice(30), slice(30, 60)), strict=True)
+    }
+    personal = fp.Personal(sets=[fp.l1_ball(2.0)] * 2, pull=0.1)
+    result = fp.solve(fp.minimize(fp.mean(fp.logistic_loss(fp.linear())), personal=personal), tables, max_rounds=300)
+    model = fp.load(result.save(tmp_path / "model"))
+    for name in names:
+        np.testing.assert_array_equal(model.parts[name].params["w"], result.params[name]["w"])
+
+
+def test_codes_stay_codes(tmp_path: pathlib.Path) -> None:
+    """A file with 007 in a column that the recipe knows as strings, and in one that is copied."""
+    frame = pd.DataFrame({"id": ["001", "002", "003", "010"], "zip": ["007", "010", "007", "010"], "y": [0, 1, 0, 1]})
+    recipe = fp.Recipe([fp.one_hot("zip")], fp.label("y", positive=1))
+    problem = fp.minimize(fp.mean(fp.logistic_loss(fp.linear())), regularizer=fp.l2(0.1))
+    fp.solve(problem, fp.prepare(recipe, {"north": frame})).save(tmp_path / "model")
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    done = CliRunner().invoke(app, ["predict", str(tmp_path / "model"), str(tmp_path / "rows.csv"), "--keep", "id,y"])
+    assert done.exit_code == 0, done.output
+    lines = done.output.splitlines()
+    assert lines[0].startswith("id,y,score,label")
+    assert [line.partition(",")[0] for line in lines[1:]] == ["001", "002", "003", "010"]
+    assert [line.split(",")[3] for line in lines[1:]] == ["0", "1", "0", "1"]

@@ -14,8 +14,6 @@ from fedpact.deploy.server import serve
 from fedpact.engines.serialization import pack, unpack
 from fedpact.run.pact import Pact
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 NAMED = """
 _rows = load
 

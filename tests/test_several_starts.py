@@ -19,8 +19,6 @@ from fedpact.run.pact import Pact
 from fedpact.run.selection import from_starts
 from fedpact.settings import bind
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 # two wells, cut off by w_0 + w_1 <= 1.5 on the right and by w_0 + w_1 >= -1.6 on the left
 
 
@@ -139,7 +137,7 @@ model = fp.model(
 )
 problem = fp.minimize(fp.mean(fp.loss(lambda scores, y: scores - y, model)), [fp.value(fp.squared_norm) <= 1.9])
 algorithm = fp.ProxAL(fp.Newton())
-options = {"scale": False, "starts": 3, "seed": 3}
+options = {"scale": False, "starts": 3, "seed": 3, "privacy": None}
 
 
 def load(party):

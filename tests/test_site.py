@@ -81,6 +81,18 @@ def test_the_notebook_is_that_of_the_page() -> None:
     assert module.NOTEBOOK.read_text() == module.notebook(module.PAGE.read_text()), "run python docs_site/notebook.py"
 
 
+def test_the_page_of_commands_has_every_command_as_its_help_says() -> None:
+    module = of_docs_site("commands")
+    text = module.PAGE.read_text()
+    assert text == module.page(), "run python docs_site/commands.py"
+    from fedpact.cli import app
+
+    for command in app.registered_commands:
+        assert command.callback is not None
+        assert f"\n## fedpact {command.callback.__name__}\n" in text
+    assert "PACT  The pact: a Python file with problem, parties and load(party).  [required]" in text
+
+
 def build(config: pathlib.Path, out: pathlib.Path) -> subprocess.CompletedProcess[str]:
     """As `make docs` does it."""
     pytest.importorskip("mkdocs", reason="mkdocs is not installed: make docs")

@@ -19,7 +19,6 @@ from fedpact.protocol.sampling import draw
 from fedpact.reproduce.ssca import bytes_without_label_holder
 from fedpact.settings import bind
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
 HIDDEN, FEATURES, CLASSES = 6, 8, 3
 NET = fp.mlp([FEATURES, HIDDEN, CLASSES], activation=jax.nn.swish, bias=False)
 COST = fp.softmax_loss(NET)

@@ -104,10 +104,10 @@ def test_with_columns_adds_and_replaces(table: fp.Table):
         ({"a": "abc"}, "column 'a' is a single value"),
         ({"a": [1, 2], "b": [1]}, "the same number of rows, but these have: 'a' 2, 'b' 1"),
         ({"a": [[1], [1, 2]]}, "column 'a' is not an array"),
-        ({"a": [1, None]}, "column 'a' holds NoneType, int; make it numbers or strings, with no entry missing"),
-        ({"a": ["p", np.nan]}, "column 'a' holds float, str"),
+        ({"a": [1, None]}, "column 'a' has 1 missing entries .* in 2; fill them, leave these rows out"),
+        ({"a": ["p", np.nan]}, "column 'a' has 1 missing entries .* in 2"),
         ({"a": [1, "p"]}, "column 'a' holds int, str"),
-        ({"a": np.array(["p", np.nan], object)}, "column 'a' holds float, str"),
+        ({"a": np.array(["p", np.nan], object)}, "column 'a' has 1 missing entries .* in 2"),
         ({"a": {1, 2}}, "column 'a' holds set"),
         ({"a": (i for i in range(2))}, "column 'a' holds generator"),
         ({"a": {"b": [1]}}, "column 'a' is a dict"),
@@ -227,3 +227,50 @@ def test_a_truncated_file_is_named(tmp_path: pathlib.Path):
 def test_only_tables_are_tables(thing: Any):
     with pytest.raises(TypeError, match=r"a table is a fp\.Table, a mapping of columns, a data frame or a file"):
         as_table(thing)
+
+
+# types that are asked for, and what is missing
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "wanted"),
+    [
+        (["True", "no", "1"], "bool", [True, False, True]),
+        ([1.0, 0.0, 1.0], "bool", [True, False, True]),
+        ([1.0, 2.0, 3.0], "int", [1, 2, 3]),
+        (["1", "2", "3"], "float", [1.0, 2.0, 3.0]),
+        ([1, 2, 3], "str", ["1", "2", "3"]),
+    ],
+)
+def test_types_that_are_asked_for(values: list[Any], dtype: str, wanted: list[Any]) -> None:
+    read = fp.Table.from_frame(pd.DataFrame({"a": values}), dtype=dtype)["a"]
+    assert read.tolist() == wanted
+    assert read.dtype.kind == np.dtype("U1" if dtype == "str" else dtype).kind
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "told"),
+    [
+        (["x", "yes"], "bool", "column 'a' cannot be read as 'bool': 'x' is neither true nor false"),
+        ([2, 1], "bool", "'2' is neither true nor false"),
+        ([1.5, 2.0], "int", "1.5 is no whole number"),
+        (["x", "2"], "int", "cannot be read as 'int'"),
+    ],
+)
+def test_types_that_would_change_values(values: list[Any], dtype: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        fp.Table.from_frame(pd.DataFrame({"a": values}), dtype=dtype)
+
+
+def test_missing_values_of_pandas_and_empty_frames() -> None:
+    frame = pd.DataFrame({"age": np.array([pd.NA, 1.0, 2.0], object), "y": [0, 1, 0]})
+    recipe = fp.Recipe([fp.standardize("age", missing="mean")], fp.label("y", positive=1))
+    np.testing.assert_allclose(fp.prepare(recipe, {"north": frame})["north"]["x"][0], 0)
+    with pytest.raises(ValueError, match="column 'age' of party 'north' holds 1 missing values in 3 rows"):
+        fp.prepare(fp.Recipe([fp.standardize("age")]), {"north": frame})
+    with pytest.raises(ValueError, match="column 'y' has 1 missing entries"):
+        fp.Table(y=[pd.NA, 1])
+    with pytest.raises(ValueError, match="party 'south' holds no rows; leave it out"):
+        fp.prepare(recipe, {"north": frame, "south": frame[:0]})
+    with pytest.raises(ValueError, match="the frame has no columns"):
+        fp.prepare(recipe, pd.DataFrame(), parties=2)

@@ -6,8 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_deploy import Loopback
 
 import fedpact as fp
+from fedpact.deploy.server import serve
+from fedpact.run.pact import Pact
+from fedpact.trackers.base import _plain
 
 
 def solved(watch: Any = None) -> fp.Result:
@@ -111,6 +115,86 @@ def test_a_tracker_that_fails_at_the_end_does_not_cost_the_result() -> None:
 
     with pytest.warns(UserWarning, match="the tracker failed after the run: ConnectionError: nobody answers"):
         assert solved(Away()).converged
+
+
+class InMemory(fp.trackers.Tracker):
+    """Keeps rounds; `away`: in which round its server does not answer."""
+
+    def __init__(self, away: int | None = None) -> None:
+        super().__init__()
+        self.away = away
+        self.rounds: list[int] = []
+        self.ended: dict[str, str] = {}
+
+    def numbers(self, numbers: dict[str, float], round: int) -> None:
+        if round == self.away:
+            self.away = None
+            raise ConnectionError("nobody answers")
+        self.rounds.append(round)
+
+    def words(self, words: dict[str, str]) -> None:
+        self.ended = words
+
+    def files(self, page: pathlib.Path, model: pathlib.Path) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_tracker_that_fails_in_a_round_does_not_end_the_run() -> None:
+    tracker = InMemory(away=2)
+    with pytest.warns(
+        UserWarning, match="the tracker failed in round 2: ConnectionError: nobody answers; the run goes on"
+    ):
+        result = solved(tracker)
+    assert result.converged
+    assert tracker.rounds == [*range(1, result.rounds + 1), result.rounds]  # told at the end
+    assert tracker.ended["status"] == "converged"
+
+
+def test_long_names_stay_different() -> None:
+    names = [_plain("a" * 200 + end) for end in ("north", "south")]
+    assert names[0] != names[1]
+    assert max(map(len, names)) <= 100
+
+
+TRACKED = """
+import fedpact as fp
+from test_trackers import InMemory
+
+parties = ["north", "south"]
+loss = fp.logistic_loss(fp.linear())
+problem = fp.minimize(fp.mean(loss), regularizer=fp.l2(1e-2))
+TOLD = []
+
+def load(party):
+    return fp.Table(x=[[1.0], [2.0], [-1.0 - parties.index(party)]], y=[1, 0, 0])
+
+def watch():
+    TOLD.append(InMemory())
+    return TOLD[-1]
+"""
+
+
+def test_a_pact_has_its_tracker_where_the_run_is_led(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "pact.py"
+    file.write_text(TRACKED)
+    trackers: list[InMemory] = []
+    monkeypatch.setattr(Pact, "watch", lambda pact: trackers.append(InMemory()) or trackers[-1])
+    here = Pact(file)
+    one = here.run(here.tables())
+    other = serve(file, Loopback.of(file, tmp_path), tmp_path / "server")
+    assert len(trackers) == 2  # the parties make none
+    for result, tracker in zip((one, other), trackers, strict=True):
+        assert isinstance(result, fp.Result)
+        assert tracker.rounds == [*range(1, result.rounds + 1), result.rounds]
+        assert tracker.ended["status"] == "converged"
+    monkeypatch.undo()
+    assert isinstance(Pact(file).watch(), fp.trackers.Tracker)
+    file.write_text(TRACKED.replace("def watch():", "watch = 'mlflow'\n\ndef unused():"))
+    with pytest.raises(TypeError, match="`watch` should be a function without arguments that gives a tracker"):
+        Pact(file)
 
 
 def test_notebooks_show_results_certificates_and_explanations() -> None:

@@ -10,8 +10,6 @@ import fedpact as fp
 from fedpact.promises.held_out import Tally
 from fedpact.promises.statements import Statements
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 RNG = np.random.default_rng(0)
 N = 600
 SEX = RNG.choice(["f", "m"], N)

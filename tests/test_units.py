@@ -9,8 +9,6 @@ import fedpact as fp
 from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.problem.units import Units
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 ROWS, D = 60, 4
 FACTORS = np.array([1e-6, 1e3, 1.0, 1e6])
 METHODS = {

@@ -8,6 +8,7 @@ from . import trackers as trackers
 from .algorithms.averaging.fed_avg import FedAvg
 from .algorithms.averaging.fed_prox import FedProx
 from .algorithms.averaging.fed_sgd import FedSGD
+from .algorithms.averaging.robust import MedianOfMeans, TrimmedMean
 from .algorithms.averaging.scaffold import SCAFFOLD
 from .algorithms.fair_vfl.fed_bcd import FedBCD
 from .algorithms.fair_vfl.method import FairVFL
@@ -16,6 +17,7 @@ from .algorithms.interior_point.method import InteriorPoint
 from .algorithms.parts.schedules import Decay, Growth, Schedule
 from .algorithms.personal.pc_fedavg import PCFedAvg
 from .algorithms.personal.projected import PersonalProjected
+from .algorithms.primal_dual.method import PrimalDual
 from .algorithms.prox_al.admm import ADMM
 from .algorithms.prox_al.central import CentralProxAL
 from .algorithms.prox_al.inner import Inner
@@ -37,7 +39,9 @@ from .preparation.agreed import AgreedRecipe
 from .preparation.prepare import prepare
 from .preparation.recipe import Recipe
 from .preparation.steps import bins, impute, label, one_hot, ordinal, passthrough, scale, standardize
+from .privacy.differential import DifferentialPrivacy, PrivacySpent
 from .privacy.residuals import EncryptedResiduals
+from .privacy.secure_sums import SecureAggregation
 from .problem.columns import col
 from .problem.expressions import Constraint, Expression
 from .problem.fairness import demographic_parity_gap, equal_opportunity_gap, equalized_odds_gap
@@ -69,8 +73,10 @@ from .run.ask_promise import promise
 from .run.audit import Audit, Leak, audit
 from .run.evaluate import evaluate
 from .run.history import History
+from .run.match import Matched, match
 from .run.promise import Promise, Shown
 from .run.result import Result
+from .run.row_leaks import RowAudit, RowLeak
 from .run.selection import Explanation, explain
 from .run.solve import solve
 from .run.tradeoff import Tradeoff, TradeoffEntry, tradeoff
@@ -94,6 +100,7 @@ __all__ = [
     "Constraint",
     "ConstraintReport",
     "Decay",
+    "DifferentialPrivacy",
     "EncryptedResiduals",
     "Evaluation",
     "Explanation",
@@ -110,6 +117,8 @@ __all__ = [
     "InteriorPoint",
     "InverseSquare",
     "Leak",
+    "Matched",
+    "MedianOfMeans",
     "Mesh",
     "Model",
     "Newton",
@@ -118,17 +127,23 @@ __all__ = [
     "Personal",
     "PersonalProjected",
     "Predictor",
+    "PrimalDual",
+    "PrivacySpent",
     "Problem",
     "Promise",
     "ProxAL",
     "Rates",
     "Recipe",
     "Result",
+    "RowAudit",
+    "RowLeak",
     "Schedule",
+    "SecureAggregation",
     "Shown",
     "Table",
     "Tradeoff",
     "TradeoffEntry",
+    "TrimmedMean",
     "Verification",
     "__version__",
     "audit",
@@ -158,6 +173,7 @@ __all__ = [
     "load",
     "logistic_loss",
     "loss",
+    "match",
     "mean",
     "minimize",
     "mlp",

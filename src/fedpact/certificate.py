@@ -29,6 +29,7 @@ EXACT = 1e-9  # counted rates are exact, up to the rounding of sums
 FAR = 10.0  # times 1 + ‖parameters‖: where no feasible point is within this, none is to be expected at all
 SERVER = "server"
 ALL_ROWS = "all rows"
+EVERY_PARTY = "every party"
 MOST_LINES = 50  # of a certificate's table in a notebook
 
 
@@ -40,6 +41,17 @@ class Counted(Record):
     server_constraints: jax.Array
     pooled_constraints: jax.Array
     party_corrections: jax.Array
+
+
+class Hidden(Record):
+    """What is known of the parties' own constraints where sums are secure, of each scalar one: the sum of the multipliers'
+    sizes, and powers of two that no party's violation, gap (|c| where μ > 0) and −μ are above."""
+
+    multipliers: jax.Array
+    violation: jax.Array
+    gap: jax.Array
+    negative: jax.Array
+    counted: jax.Array | None  # violation with decisions counted
 
 
 class Measured(Record):
@@ -54,6 +66,7 @@ class Measured(Record):
     pooled_constraints: jax.Array
     infeasible_radius: Any = np.float64(0.0)
     counted: Counted | None = None
+    hidden: Hidden | None = None  # then the parties' constraints and multipliers are NaN
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,6 +102,9 @@ class ConstraintReport:
     - `unit`: in which a violation is compared with the tolerance (default 1: that of the expression).
     - `stand_ins`: where `values` are counted from decisions: the values of the smooth expression that was bounded in their
       place (default None: nothing is counted). A counted constraint is broken by any violation, however small.
+    - `hidden`: whether sums were secure and no party told its own (default: no). Then the only holder is "every party":
+      `violations` has a power of two that none is above, `margins` its negative, `multipliers` the sum over parties, and
+      `values` and `stand_ins` are NaN.
     """
 
     name: str
@@ -103,6 +119,7 @@ class ConstraintReport:
     margins: tuple[float, ...]
     unit: float = 1.0
     stand_ins: tuple[float, ...] | None = None
+    hidden: bool = False
 
     def is_broken(self, holder: int, tolerance: float) -> bool:
         """Whether the holder's violation is more than a tolerance, in this unit; if it is counted, whether there is any."""
@@ -141,7 +158,8 @@ class Certificate:
     - `complementarity`: the largest |c_j| among inequalities with μ_j > 0, and −μ_j among those with μ_j < 0.
     - `objective`: with the regulariser.
     - `constraints`: one `fp.ConstraintReport` per constraint.
-    - `party_multipliers` (parties, scalar constraints), `server_multipliers`, `pooled_multipliers` (scalar constraints,): μ.
+    - `party_multipliers` (parties, scalar constraints), `server_multipliers`, `pooled_multipliers` (scalar constraints,): μ;
+      those of the parties are NaN where sums were secure and no party told its own.
     - `infeasible_radius`: where the multipliers prove, for convex constraints, that no feasible point lies this near, in the
       units of the parameters; 0 where they prove nothing. Large where a run is "infeasible", and meaningless elsewhere.
     - `personal`: residuals and distances by party, where every party has a model of its own (default None).
@@ -243,7 +261,20 @@ def certificate_of(names: tuple[str, ...], compiled: Compiled, measured: Measure
         "pooled": (rate_factors(compiled.party)[2] > 0) | (rate_factors(compiled.server)[2] > 0),
     }
     feasibility, complementarity, proof = float(measured.outside), 0.0, True
+    hidden = measured.hidden
+    if hidden is not None:
+        price = 1.0 if units is None else units.objective
+        broken, gap = hidden.violation / of_scope["party"], hidden.gap / of_scope["party"]
+        negative = hidden.negative * of_scope["party"] / price
+        feasibility = float(np.maximum(feasibility, broken.max(initial=0.0)))
+        complementarity = float(np.maximum(gap, negative).max(initial=0.0))
+        proof = not hidden.negative.any()
+        if hidden.counted is not None:
+            counts = np.where(rates["party"], hidden.counted, 0.0) / of_scope["party"]
+            feasibility = float(np.maximum(feasibility, counts.max(initial=0.0)))
     for scope, (_, c, mu, equality) in sides.items():
+        if hidden is not None and scope == "party":
+            continue
         equal, c = np.asarray(equality, bool), c / of_scope[scope]
         mu = mu * of_scope[scope] / (1.0 if units is None else units.objective)
         broken = np.where(equal, np.abs(c), np.maximum(c, 0.0))
@@ -257,12 +288,17 @@ def certificate_of(names: tuple[str, ...], compiled: Compiled, measured: Measure
     if measured.counted is not None:
         stand_ins, counts, smooth = _counted(compiled, measured, answer)
         for scope in values:
+            if hidden is not None and scope == "party":
+                continue
             values[scope] = np.where(rates[scope], counts[scope], values[scope])
             broken = np.where(rates[scope], np.maximum(counts[scope], 0.0), 0.0) / of_scope[scope]
             feasibility = float(np.maximum(feasibility, broken.max(initial=0.0)))
     reports = []
     for constraint, scope, rows in compiled.rows:
         holders, _, mu, _ = sides[scope]
+        if hidden is not None and scope == "party":
+            reports.append(_hidden_report(constraint, rows, hidden, rates[scope], of_scope[scope]))
+            continue
         report = _report(constraint, scope, rows, holders, values[scope], mu, of_scope[scope])
         if measured.counted is not None and rates[scope][list(rows)].any():
             report = dataclasses.replace(report, stand_ins=_values_of(constraint, smooth[scope][:, list(rows)]))
@@ -318,6 +354,23 @@ def _report(
     return ConstraintReport(
         constraint.name, constraint.lower, constraint.upper, scope, rows, holders, *numbers, unit=unit
     )
+
+
+def _hidden_report(
+    constraint: Constraint, rows: tuple[int, ...], hidden: Hidden, rates: np.ndarray, units: Any
+) -> ConstraintReport:
+    """What is known of a constraint at the parties where none told its own."""
+    at = list(rows)
+    is_counted = hidden.counted is not None and bool(rates[at].any())
+    counted: Any = hidden.counted
+    each: Any = np.where(rates, counted, hidden.violation) if is_counted else hidden.violation
+    broken = float(each[at].max())
+    unit = float(np.max(np.broadcast_to(units, hidden.violation.shape)[at]))
+    unknown = (math.nan,)
+    return ConstraintReport(
+        constraint.name, constraint.lower, constraint.upper, "party", rows, (EVERY_PARTY,), unknown,
+        (float(hidden.multipliers[at].sum()),), (broken,), (-broken,), unit, unknown if is_counted else None, hidden=True,
+    )  # fmt: skip
 
 
 def _values_of(constraint: Constraint, sides: np.ndarray) -> tuple[float, ...]:

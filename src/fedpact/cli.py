@@ -1,7 +1,10 @@
 """The command line: `fedpact --help`."""
 
+import contextlib
 import os
 import pathlib
+import threading
+from collections.abc import Callable, Iterator
 from typing import Annotated
 
 import typer
@@ -97,9 +100,11 @@ def run(
             server = stated.server_table(tables.recipe)
             typer.echo(str(fp.explain(stated.problem, tables, stated.algorithm, server=server)))
             return
+        if stated.matched is not None and place == 0:
+            typer.echo(str(stated.matched))
         options = {name: value for name, value in given.items() if value is not None}
         result = stated.run(tables, resume=resume, **options)
-    except (OSError, RuntimeError, TypeError, ValueError) as error:
+    except (ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
         typer.echo(f"fedpact: {error}", err=True)
         raise typer.Exit(1) from None
     if place == 0:
@@ -155,7 +160,7 @@ def evaluate(
         evaluation = fp.evaluate(result.result if isinstance(result, fp.Promise) else result, tables, **asked)
         if out is not None:
             evaluation.save(out)
-    except (OSError, RuntimeError, TypeError, ValueError) as error:
+    except (ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
         typer.echo(f"fedpact: {error}", err=True)
         raise typer.Exit(1) from None
     typer.echo(str(evaluation))
@@ -271,36 +276,40 @@ def wire(
         pathlib.Path, typer.Argument(help="The pact: a Python file with problem, parties and load(party).")
     ],
     parties: Annotated[str | None, typer.Option(help=NAMES)] = None,
-    markdown: Annotated[bool, typer.Option(help="As a table in Markdown.")] = False,
+    html: Annotated[pathlib.Path | None, typer.Option(help="An HTML file for the same as a page.")] = None,
+    markdown: Annotated[
+        bool, typer.Option(help="As a table in Markdown, with the names of fields in the code.")
+    ] = False,
 ) -> None:
-    """List every message of a pact's run before it is run: what it holds, its bytes, and who gets it.
+    """List every message of a pact's run before it is run: what it is, whom it reaches, what it reveals, and its bytes.
 
     Loads every party's table here to see its columns, traces the method, solves nothing. Bytes are of one party and one
-    message, without its header. The digest is what a party's policy may allow.
+    message, without its header. The digest, and the sha256 of the pact's files, are what a party's policy may allow.
     """
-    from rich.console import Console
-    from rich.table import Table
-
     from fedpact.deploy import message_list as wires
+    from fedpact.deploy.wire_notes import notes
+    from fedpact.deploy.wire_page import write_wire
+    from fedpact.deploy.wire_text import as_text
     from fedpact.run.pact import Pact
+    from fedpact.run.pact_files import pact_files
 
     try:
         listing = wires.wire(Pact(pact, _names(parties)))
+        page = None if html is None else write_wire(html, listing)
     except (OSError, TypeError, ValueError) as error:
         typer.echo(f"fedpact: {error}", err=True)
         raise typer.Exit(1) from None
-    typer.echo(f"{listing.method} over {', '.join(listing.parties)}; the pact's digest is {listing.digest}")
-    typer.echo(listing.description)
+    for name, sha256 in pact_files(pact).items():
+        typer.echo(f"sha256 {sha256}  {name}")
     if markdown:
+        typer.echo(f"{listing.method} over {', '.join(listing.parties)}; the pact's digest is {listing.digest}")
+        typer.echo("\n".join([listing.description, *notes(listing)]))
         for row in (wires.TITLES, ["---"] * len(wires.TITLES), *listing.rows()):
             typer.echo(f"| {' | '.join(row)} |")
-        return
-    table = Table()
-    for title in wires.TITLES:
-        table.add_column(title, overflow="fold")
-    for row in listing.rows():
-        table.add_row(*row)
-    Console().print(table)
+    elif page is None:
+        typer.echo(as_text(listing))
+    else:
+        typer.echo(f"the pact's digest is {listing.digest}; the page is {page.resolve()}")
 
 
 @app.command(
@@ -336,28 +345,88 @@ def deploy(
     """
     from rich.console import Console
 
+    from fedpact.deploy.this_machine import progress_in, reasons_in
     from fedpact.run.pact import Pact
+    from fedpact.run.pact_files import pact_files
 
+    agreement = None
     try:
         chosen = find_engine(engine)
         agreement = Pact(pact, _names(parties))
         with agreement.with_parties() as file:
+            files = pact_files(file)
             if poc:
                 names = ", ".join(agreement.parties)
                 status = f"{engine}: starting the server and {names}, running the pact; the logs are in {out}"
-                with Console(stderr=True).status(status):
+                with (
+                    Console(stderr=True).status(status) as live,
+                    _each_half_second(lambda: live.update(f"{status}\n{progress_in(out)}")),
+                ):
                     message = chosen.try_here(file, agreement.parties, out, wait=wait)
             else:
                 readme = chosen.write_kit(file, agreement.parties, out, server=server, port=port, wait=wait)
                 message = f"The commands for the server and the sites are in {readme}"
     except (ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
         typer.echo(f"fedpact: {error}", err=True)
+        if poc and agreement is not None and reasons_in(out, agreement.parties):
+            typer.echo(reasons_in(out, agreement.parties), err=True)
         raise typer.Exit(1) from None
     typer.echo(message)
+    typer.echo(f"For the parties' policies: the pact's digest is {agreement.digest}")
+    for name, sha256 in files.items():
+        typer.echo(f"sha256 {sha256}  {name}")
+
+
+@contextlib.contextmanager
+def _each_half_second(call: Callable[[], None]) -> Iterator[None]:
+    """Call something again and again while the block lasts."""
+    ended = threading.Event()
+
+    def again() -> None:
+        while not ended.wait(0.5):
+            call()
+
+    calling = threading.Thread(target=again, daemon=True)
+    calling.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        calling.join()
 
 
 def _names(parties: str | None) -> list[str] | None:
     return None if parties is None else [name.strip() for name in parties.split(",") if name.strip()]
+
+
+@app.command()
+def keys(
+    file: Annotated[
+        pathlib.Path | None,
+        typer.Argument(help="The file for the private half (default: FEDPACT_KEY, else in your folder for settings)."),
+    ] = None,
+) -> None:
+    """Make a party's own key for secure sums, or show the public half of the one that it has.
+
+    A pact names the public half of every party: keys = {"north": "…", "south": "…", "west": "…"}. With its private half, which
+    stays in a file that only its owner may read, a party signs what it tells the others before a run, so that nobody in
+    between, the server included, can take its place. A party's policy says where the file is: signing_key = "own.key".
+    To change a key, make a new one in another file, and let everybody use a pact that names it.
+    """
+    try:
+        from fedpact.deploy.secure_sums import key_file
+        from fedpact.privacy.masks import SigningKey
+
+        path = key_file() if file is None else file
+        if path.exists():
+            key, what = SigningKey.read(path), "was there already"
+        else:
+            key, what = SigningKey.new(), "is new; keep it to yourself, and keep a copy"
+            key.save(path)
+    except (ImportError, OSError, ValueError) as error:
+        typer.echo(f"fedpact: {error}", err=True)
+        raise typer.Exit(1) from None
+    typer.echo(f"The private half in {path} {what}.\nThe public half, for the pact:\n{key.public}")
 
 
 @app.command()

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedpact.deploy.party import parameters_layout
+from fedpact.deploy.party_run import parameters_layout
 from fedpact.engines.remote import Link, PartyRefused
 from fedpact.engines.serialization import HEADER
 from fedpact.evaluation.counts import MOST_GROUPS, Counts, Question, count_rows

@@ -5,14 +5,19 @@ import math
 
 import numpy as np
 
-from fedpact.deploy.party import parameters_layout
+from fedpact.deploy.matching_messages import matching_messages
+from fedpact.deploy.party_run import parameters_layout
 from fedpact.deploy.promise import message_layout, reply_layout
 from fedpact.deploy.recipe_messages import recipe_messages
 from fedpact.engines.exchanges import Exchange, ExchangePlan
+from fedpact.engines.sealing import check_sums, is_sealed, sealed_layout
 from fedpact.engines.serialization import Layout, Leaf
+from fedpact.federation.columns import ColumnParties
+from fedpact.federation.rows import Parties
 from fedpact.precision import in_double
-from fedpact.preparation.agreed import AgreedRecipe
 from fedpact.run.pact import Pact
+from fedpact.run.summed import exposed, exposed_in_words
+from fedpact.settings.base import Bound
 
 PARTS = {
     "begin": "once, before the first round",
@@ -26,13 +31,24 @@ COMBINED = {
     ".max": "the server takes the largest of",
     ".per_party": "the server keeps apart by party",
 }
+SUMMED = {
+    ".sum": "the server learns the sum over all who are asked of",
+    ".max": "the server learns a power of two above the largest of",
+    ".per_party": COMBINED[".per_party"],
+}
+SUMS_TOLD = "the sums of the last exchange, so that the party can check the point"
 UNITS = {"f": "number", "i": "integer", "u": "integer", "b": "yes/no"}
 
 
 @dataclasses.dataclass(frozen=True)
 class MessageList:
-    """The messages of a pact's runs, of one party each. The server receives every party's reply by itself, and combines them
-    then. `description`: what a party tells of its table before the first one."""
+    """The messages of a pact's runs, of one party each.
+
+    - `description`: what a party tells of its table before the first one.
+    - `secure`: whether sums are secure; else the server receives every party's reply by itself. `checked`: whether parties
+      check points. `keys`: whether the pact has the parties' keys. `in_the_clear`: whether its options say "privacy": None.
+    - `warning`: that the run would be refused, or that rows could be read from its Hessians; "" where neither.
+    """
 
     digest: str
     method: str
@@ -42,6 +58,39 @@ class MessageList:
     evaluation: tuple[str, ...] | None = None  # the last row, where the pact has `evaluate` and parties hold rows
     test: tuple[Layout, Layout] | None = None  # of a promise: its message and its reply
     recipe: tuple[tuple[str, ...], ...] = ()  # the first rows, where the pact has a recipe to be fitted
+    matching: tuple[tuple[str, ...], ...] = ()  # likewise, where ids are matched
+    secure: bool = False
+    checked: bool = False
+    keys: bool = False
+    in_the_clear: bool = False
+    warning: str = ""
+
+    def up(self, exchange: Exchange) -> int:
+        """Bytes of numbers in a party's reply, as they are sent."""
+        return (sealed_layout(exchange.reply, self.checked) if self.secure else exchange.reply).size
+
+    def sums(self, exchange: Exchange) -> int:
+        """Bytes of the sums of an exchange, which every party is told with the message after it where points are checked."""
+        told = self.checked and is_sealed(exchange.reply)
+        return sealed_layout(exchange.reply, checked=True).size if told else 0
+
+    def down(self, exchange: Exchange) -> int:
+        """Bytes of numbers in a message to a party, at most: with the sums of the exchange before it."""
+        return exchange.message.size + self.told(exchange)
+
+    def told(self, exchange: Exchange) -> int:
+        """Bytes of the sums of the exchange before, at most: which one that is, depends on the run."""
+        place = self.exchanges.index(exchange)
+        before = [e for e in self.exchanges[:place] if e.part == exchange.part] or list(self.exchanges[:place])
+        if exchange.part == "round" and all(e.part == "begin" for e in before):
+            before += [e for e in self.exchanges if e.part == "round"]
+        elif before and before[-1].part != exchange.part:
+            before = [e for e in before if e.part == before[-1].part]
+        return max(map(self.sums, before), default=0)
+
+    def hides(self, exchange: Exchange) -> bool:
+        """Whether the server learns a sum over several parties, and not what each says."""
+        return self.secure and exchange.asked > 1
 
     def rows(self) -> list[tuple[str, ...]]:
         """One row for each message, in the order of TITLES."""
@@ -50,10 +99,10 @@ class MessageList:
                 PARTS[e.part],
                 _words(e.title),
                 "all parties" if e.among is None else f"{e.among} parties",
-                f"{e.message.size:,}",
-                _listed(e.message, {}),
-                f"{e.reply.size:,}",
-                _listed(e.reply, COMBINED),
+                f"{self.down(e):,}" + (" at most" if self.told(e) else ""),
+                _listed(e.message, {}) + (f"; {SUMS_TOLD} (at most {self.told(e):,} bytes)" if self.told(e) else ""),
+                f"{self.up(e):,}",
+                _listed(e.reply, SUMMED if self.hides(e) else COMBINED),
             )
             for e in self.exchanges
         ]
@@ -61,7 +110,7 @@ class MessageList:
             asked, told = self.test
             words = "once, after the last round", "count on the rows that it holds out", "all parties"
             rows.append((*words, f"{asked.size:,}", _listed(asked, {}), f"{told.size:,}", _listed(told, {})))
-        return [*self.recipe, *rows, *([] if self.evaluation is None else [self.evaluation])]
+        return [*self.matching, *self.recipe, *rows, *([] if self.evaluation is None else [self.evaluation])]
 
 
 def _listed(layout: Layout, kinds: dict[str, str]) -> str:
@@ -70,7 +119,7 @@ def _listed(layout: Layout, kinds: dict[str, str]) -> str:
     for leaf in (leaf for leaf in layout.leaves if leaf.size):
         start = next((start for start in kinds if leaf.name.startswith(start)), "")
         name = _words(leaf.name.removeprefix(start).lstrip(".")) or "values"
-        parts.setdefault(kinds.get(start, ""), []).append(f"{name} ({_amount(leaf)})")
+        parts.setdefault(kinds.get(start, ""), []).append(f"{name} ({amount(leaf)})")
     texts = (f"{kind}: {', '.join(names)}" if kind else ", ".join(names) for kind, names in parts.items())
     return "; ".join(texts) or "nothing"
 
@@ -79,7 +128,7 @@ def _words(name: str) -> str:
     return name.replace("_", " ").replace(".", ": ")
 
 
-def _amount(leaf: Leaf) -> str:
+def amount(leaf: Leaf) -> str:
     """How much it is: "31 numbers", "80 x 2 numbers", "115,712 bytes"."""
     kind = np.dtype(leaf.dtype)
     if kind == np.uint8:
@@ -92,20 +141,40 @@ def _amount(leaf: Leaf) -> str:
 @in_double
 def wire(pact: Pact) -> MessageList:
     """Trace a pact's method over its parties' tables, loaded in this process; nothing is solved."""
-    tables = pact.tables()
+    tables = pact.tables(blinded=False)
     bound = pact.bind(tables)
     plan = ExchangePlan.of(pact.method_for(bound.setting), bound)
     last = None if pact.evaluate is None or pact.columns else _evaluation(pact, bound.shape.size)
     test = None if pact.promise is None else (message_layout(bound.shape), reply_layout(pact.promise))
     exchanges, title = tuple(plan.exchanges.values()), pact.title_for(bound.setting)
-    description, fit = _description(pact, tables.recipe), recipe_messages(pact.recipe)
-    return MessageList(pact.digest, title, pact.parties, exchanges, description, last, test, fit)
+    description, fit = _description(pact, tables), recipe_messages(pact.recipe)
+    matching = matching_messages(pact)
+    secure, checked, keys = pact.is_secure, pact.checks_points, pact.keys is not None
+    clear, warning = pact.options.get("privacy", "unsaid") is None, _warning(pact, plan, bound)
+    return MessageList(
+        pact.digest, title, pact.parties, exchanges, description, last, test, fit, matching, secure, checked, keys, clear,
+        warning,
+    )  # fmt: skip
 
 
-def _description(pact: Pact, agreed: AgreedRecipe | None) -> str:
+def _warning(pact: Pact, plan: ExchangePlan, bound: Bound) -> str:
+    """What speaks against the run as the pact states it, in words."""
+    try:
+        if pact.is_secure:
+            check_sums(plan, bound.discloses)
+        else:
+            pact.check_in_the_clear(bound.setting)
+    except ValueError as error:
+        return f"This run would be refused: {error}."
+    names = () if pact.is_secure else exposed(pact.options_for(bound.setting), bound.setting)
+    return f"Beware: {exposed_in_words(names, bound.setting)}." if names else ""
+
+
+def _description(pact: Pact, tables: Parties | ColumnParties) -> str:
     """What the first party, or the first with labels, tells of its table, in words."""
     party = (*pact.active, *pact.parties)[0]
-    told, _ = pact.setting.describe(pact.agreement, party, pact.table(party, agreed))
+    table = pact.table(party, tables.recipe) if pact.align is None else tables[party]
+    told, _ = pact.setting.describe(pact.agreement, party, table)
     parts = [f"its {told.rows} rows", f"names, types and widths of the columns {', '.join(told.columns)}"]
     if told.features is not None:
         parts.append(f"the names of the {len(told.features)} features in x")

@@ -6,14 +6,28 @@ min_rows = 20               # rows behind any mean and in any group that the par
                             # row's output is sent, a party with more than 1 takes no part; of an evaluation, groups with fewer
                             # rows of a label are withheld; of a recipe, smaller categories are, and with more than 1 the party
                             # tells no least and greatest values and no histograms (default: 1)
-max_rounds = 500            # that the party answers in one run, repeated ones after a resume too (default: no limit)
-secure_summation = false    # whether the server may see sums over parties only (default: false)
+max_rounds = 500            # that the party answers for one pact, over all runs; a question that is repeated, as after a
+                            # resume, is not counted again (default: no limit)
+files = ["9b74…"]           # sha256 of the pact file and of every module of its folder that it imports, as `sha256sum` and
+                            # `fedpact wire` print them; other files are not even executed (default: any)
+secret_batches = true       # whether mini-batches are drawn with a secret of the party, so that the server neither knows nor
+                            # chooses their rows; false: as in one process, to compare the two (default: true)
+matching = true             # whether the party takes part in a private matching of ids (default: true)
+max_ids = 1000000           # ids of any other party's list that it blinds in one run; each is a guess about its own ids that a
+                            # dishonest party or server may make (default: no limit)
+secure_summation = false    # whether the server may learn sums over parties only, added up in secret, of parties whose keys
+                            # are in the pact (default: false)
+min_parties = 3             # in a sum that is added up in secret (default: 3)
+signing_key = "own.key"     # the party's own key, as `fedpact keys` makes it; relative to this file (default: FEDPACT_KEY, or
+                            # where `fedpact keys` puts it)
 """
 
 import dataclasses
 import os
 import pathlib
+import re
 import tomllib
+from collections.abc import Mapping
 
 from fedpact.engines.serialization import Refused
 from fedpact.preparation.recipe import Recipe
@@ -27,14 +41,25 @@ class Policy:
 
     digests: pacts that may run here (default None: any). min_rows: behind any mean that the party reveals, and in what an
     evaluation tells of a group and label (default 1).
-    max_rounds: that it answers in one run (default None: no limit). secure_summation: the server may see sums over parties
-    only; no engine of this version adds up in secret, so where it is demanded the party takes no part (default false).
+    max_rounds: that it answers for one pact, over all runs (default None: no limit). files: sha256 of the files that a pact may
+    consist of (default None: any). secret_batches: mini-batches are drawn with a secret of the party (default true).
+    secure_summation: the server may learn sums over parties
+    only, of parties whose keys the pact names (default false). min_parties: in such a sum (default 3). signing_key: the file
+    of the party's own key (default None: see fedpact.deploy.secure_sums).
+    matching: it takes part in private matchings of ids (default true). max_ids: of any other party's list that it blinds in one
+    run (default None: no limit).
     """
 
     digests: tuple[str, ...] | None = None
     min_rows: int = 1
     max_rounds: int | None = None
     secure_summation: bool = False
+    min_parties: int = 3
+    signing_key: str | None = None
+    matching: bool = True
+    max_ids: int | None = None
+    files: tuple[str, ...] | None = None
+    secret_batches: bool = True
 
     @classmethod
     def read(cls, path: str | os.PathLike[str] | None) -> "Policy":
@@ -50,22 +75,55 @@ class Policy:
             ) from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{path} is no TOML file: {error}") from None
-        kinds = {"digests": list, "min_rows": int, "max_rounds": int, "secure_summation": bool}
+        kinds = {
+            "digests": list, "min_rows": int, "max_rounds": int, "secure_summation": bool, "min_parties": int, "signing_key": str,
+            "matching": bool, "max_ids": int, "files": list, "secret_batches": bool,
+        }  # fmt: skip
         for name, value in conditions.items():
             if name not in kinds:
                 raise ValueError(f"{path}: {name!r} is no condition; there are {', '.join(kinds)}")
             if type(value) is not kinds[name] or (kinds[name] is int and value < 1):
                 wanted = "a positive whole number" if kinds[name] is int else f"a {kinds[name].__name__}"
                 raise ValueError(f"{path}: {name} = {value!r} should be {wanted}")
-        digests = conditions.get("digests")
-        return cls(**{**conditions, "digests": None if digests is None else tuple(map(str, digests))})
+        lists = {name: tuple(map(str, value)) for name, value in conditions.items() if kinds[name] is list}
+        wrong = [each for each in lists.get("files", ()) if not re.fullmatch("[0-9a-f]{64}", each)]
+        if wrong:
+            raise ValueError(f"{path}: files has {wrong[0]!r}, which is no sha256: 64 digits and letters from a to f")
+        key = conditions.get("signing_key")
+        beside = None if key is None else str(path.parent / key)
+        return cls(**{**conditions, **lists, "signing_key": beside})
+
+    def admit_files(self, files: Mapping[str, str]) -> None:
+        """Raise ValueError where a file of a pact is none of those that may be executed here; `files`: their sha256 by name."""
+        allowed = files.values() if self.files is None else self.files
+        for name, found in files.items():
+            if found not in allowed:
+                raise ValueError(
+                    f"the policy allows the files with the sha256 {', '.join(allowed) or 'none'}, and that of {name} is "
+                    f"{found}; nothing of it was executed: review the file, and put its sha256 into `files`"
+                )
 
     def admit(self, digest: str) -> None:
         """Refuse a pact that may not run here."""
         if self.digests is not None and digest not in self.digests:
             raise Refused(f"its policy allows the pacts {', '.join(self.digests) or 'none'}, and this one is {digest}")
-        if self.secure_summation:
-            raise Refused("its policy demands secure summation, which no engine of this version has")
+
+    def admit_sums(self, parties: int, secure: bool, known: bool, disclose: bool) -> None:
+        """Refuse sums that are not as this party wants them; `known`: whether the pact has the parties' keys."""
+        if secure and parties < self.min_parties:
+            raise Refused(f"its policy demands sums over at least {self.min_parties} parties, and there are {parties}")
+        if not self.secure_summation:
+            return
+        if not secure:
+            raise Refused("its policy demands secure sums, and the pact adds up in the clear")
+        if not known:
+            raise Refused(
+                "its policy demands secure sums, and the pact has no `keys` of the parties: see `fedpact keys`"
+            )
+        if disclose:
+            raise Refused(
+                "its policy demands secure sums, and by disclose=True parties tell their constraints one by one"
+            )
 
     def admit_means(self, means: list[tuple[str, int]]) -> None:
         """Refuse where a mean or a group is over too few of the party's rows; one over none reveals nothing."""
@@ -95,8 +153,20 @@ class Policy:
                 f"its policy demands {self.min_rows} rows behind a mean, and over columns every row's output is sent"
             )
 
+    def admit_matching(self) -> None:
+        """Refuse to match ids at all."""
+        if not self.matching:
+            raise Refused("its policy allows no matching of ids")
+
+    def admit_ids(self, party: str, count: int) -> None:
+        """Refuse to blind more ids of another party's list than are allowed."""
+        if self.max_ids is not None and count > self.max_ids:
+            raise Refused(
+                f"its policy allows {self.max_ids:,} ids in another party's list, and that of {party!r} has more"
+            )
+
     def admit_exchange(self, count: int, in_a_round: bool) -> None:
         """Refuse the `count`th exchange of one kind; what is asked for outside of rounds has a few more."""
         if self.max_rounds is not None and count > self.max_rounds + (0 if in_a_round else OUTSIDE):
             what = f"this is round {count}" if in_a_round else "as many exchanges of this kind were answered"
-            raise Refused(f"its policy allows {self.max_rounds} rounds, and {what}")
+            raise Refused(f"its policy allows {self.max_rounds} rounds of this pact over all runs, and {what}")

@@ -19,6 +19,7 @@ from fedpact.federation.rows import title
 from fedpact.preparation.agreed import AgreedRecipe
 from fedpact.preparation.answers import Question, Survey, check_arrays, measure, measure_layout, survey
 from fedpact.preparation.fit import agree, asks_twice, question
+from fedpact.preparation.own_check import check_own
 from fedpact.preparation.recipe import Recipe
 from fedpact.run.checkpoint import Folder, write
 from fedpact.run.pact import Pact
@@ -33,6 +34,7 @@ class Preparing:
         self.recipe, self.frame, self.owner = recipe, frame, title(party)
         self.min_count = max(recipe.min_count, policy.min_rows)
         self.asked: bytes | None = None  # the second question, once it has come
+        self.question: Question | None = None
         policy.admit_single_values(recipe)
         self.survey = survey(recipe, frame, self.owner, self.min_count)
         present = self.survey.rows - self.survey.missing
@@ -51,20 +53,33 @@ class Preparing:
         same = json.dumps(asked.words).encode() + b"".join(array.tobytes() for array in asked.arrays.values())
         if self.asked not in (None, same):
             raise Refused("it was asked about its columns in this run already, in other words")
-        self.asked = same
+        self.asked, self.question = same, asked
         return measure(self.recipe, self.frame, self.owner, asked, self.min_count)
 
+    def check(self, agreed: AgreedRecipe) -> None:
+        """Raise ValueError where what the server says that all agreed on does not fit the party's own rows."""
+        check_own(self.recipe, agreed, self.frame, self.owner, self.survey, self.question, self.min_count)
 
-def agreed_recipe(pact: Pact, words: dict[str, Any]) -> AgreedRecipe | None:
-    """What the server says that all agreed on, as a party reads it; refused where it is no fit of the pact's recipe."""
+
+def agreed_recipe(
+    pact: Pact, words: dict[str, Any], preparing: Callable[[Recipe], Preparing]
+) -> tuple[AgreedRecipe | None, int]:
+    """What the server says that all agreed on, as a party reads it, and the least rows of a category that is not kept here.
+
+    - `preparing`: gives the party's own part of a recipe, where it was fitted in this run.
+
+    Refused where it is no fit of the pact's recipe, or does not fit what the party told.
+    """
     if not isinstance(pact.recipe, Recipe):
-        return pact.recipe
+        return pact.recipe, 1
+    own = preparing(pact.recipe)
     try:
         agreed = AgreedRecipe.from_json(words.get("recipe"))
         pact.recipe.check_fit(agreed)
+        own.check(agreed)
     except ValueError as error:
         raise Refused(str(error)) from None
-    return agreed
+    return agreed, own.min_count
 
 
 def fit_over_parties(

@@ -18,7 +18,7 @@ from fedpact.engines.remote import Link, PartyRefused
 from fedpact.engines.serialization import Layout, Refused
 from fedpact.federation.fingerprint import digest_of_data
 from fedpact.federation.table import Table
-from fedpact.files import write
+from fedpact.files import private_folder, write
 from fedpact.problem.shape import Shape
 from fedpact.problem.statement import Problem
 from fedpact.promises.agreed import AgreedPromise
@@ -72,10 +72,7 @@ class HeldOut:
 
     def answer(self, shape: Shape, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The counts at a candidate's parameters, one candidate in each run; it is written down before it is answered."""
-        means = self.agreed.statements.means
-        layout = message_layout(shape)
-        layout.check(arrays)
-        asked: Candidate = layout.as_tree(arrays)
+        means, asked = self.agreed.statements.means, self.candidate(shape, arrays)
         w = asked.parameters
         ledger, candidate = (
             self._ledger(),
@@ -86,11 +83,18 @@ class HeldOut:
             raise Refused(
                 "its held-out rows were asked in this run already, with other parameters; a promise has one test"
             )
-        self.file.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(self.file.parent)
         write(self.file, json.dumps(ledger).encode())
         tallies = counted(means, self.party, self.rows, shape.unravel(w), float(asked.threshold_shift))
         columns = zip(*((tally.rows, tally.total, tally.outside) for tally in tallies), strict=True)
         return reply_layout(self.agreed).by_name(Counts(*map(np.array, columns)))
+
+    @staticmethod
+    def candidate(shape: Shape, arrays: dict[str, np.ndarray]) -> "Candidate":
+        """What the message of the test asks about."""
+        layout = message_layout(shape)
+        layout.check(arrays)
+        return layout.as_tree(arrays)
 
     def _ledger(self) -> dict[str, dict[str, str]]:
         return json.loads(self.file.read_text()) if self.file.exists() else {}

@@ -10,14 +10,16 @@ import numpy as np
 
 from fedpact import __about__
 from fedpact.deploy.evaluation import evaluate_at_parties, labels_at_server
+from fedpact.deploy.matching import labels_in_order, match_over_parties
 from fedpact.deploy.party import VERSIONS
 from fedpact.deploy.preparation import fit_over_parties
 from fedpact.deploy.promise import Told, tested
+from fedpact.deploy.starts import with_drawn_starts
 from fedpact.engines.exchanges import ExchangePlan
-from fedpact.engines.remote import NOTHING, Channel, Link, PartyRefused, RemoteNetwork
-from fedpact.federation.binding import drawn_starts
+from fedpact.engines.remote import HUGE, NOTHING, Channel, Link, PartyRefused, RemoteNetwork
+from fedpact.engines.sealing import check_sums
 from fedpact.federation.description import Description
-from fedpact.federation.rows import Parties, checked_seed, title
+from fedpact.federation.rows import checked_seed, title
 from fedpact.files import write
 from fedpact.precision import in_double, kept_programs
 from fedpact.run.checkpoint import Folder
@@ -28,6 +30,9 @@ from fedpact.run.progress import ProgressLine
 from fedpact.run.promise import Promise
 from fedpact.run.result import Result
 from fedpact.run.saved_model import Outcome, reads_features
+from fedpact.run.watching import finished
+
+PROGRESS = "progress.txt"  # in the server's folder: the last round, in one line
 
 
 @in_double
@@ -41,8 +46,8 @@ def serve(
 ) -> Result | Promise:
     """Run a pact over parties that a channel reaches; where it has a promise, test it at the end and return that.
 
-    folder: the server's own, for its state and the result. resume: go on with the run that it holds (or begin, if none).
-    progress: a live line on stderr (default: on a terminal).
+    folder: the server's own, for its state, the result, and progress.txt with the last round. resume: go on with the run that it
+    holds (or begin, if none). progress: a live line on stderr (default: on a terminal).
 
     Over columns, labels and groups are the pact's `server`, or what `load` gives for the first active party on this machine:
     the server is the label holder's. A party's block, its own model and its own multipliers are written to the party's folder.
@@ -57,7 +62,8 @@ def serve(
         )
     run = secrets.token_hex(8) if before is None else str(before["run"])
     active = tuple(name in stated.active for name in stated.parties)
-    link = Link(channel, stated.parties, active, run, secrets.token_hex(8))
+    link = Link(channel, stated.parties, active, run, secrets.token_hex(8), secure=stated.is_secure)
+    link.checked = stated.checks_points
     link.number = NOTHING + 1 if before is None else int(before["version_of_states"])
     with kept_programs():
         return _served(stated, link, home, resume, before, progress)
@@ -67,9 +73,11 @@ def _served(
     pact: Pact, link: Link, home: Folder, resume: bool, before: dict[str, Any] | None, progress: bool | None
 ) -> Result | Promise:
     greeting: dict[str, Any] = {"digest": pact.digest, "versions": VERSIONS}
+    watch = pact.watch()
     agreed = fit_over_parties(pact, link, home, greeting, resumed=before is not None)
     if agreed is not None:
         greeting["recipe"] = agreed.to_json()
+    rows = match_over_parties(pact, link, home, greeting, before is not None, progress)
     greeted = _greeted(link, pact.parties, greeting)
     descriptions = [each.description for each in greeted]
     agreement = dataclasses.replace(pact.agreement, descriptions=tuple(descriptions))
@@ -77,24 +85,34 @@ def _served(
     if pact.promise is not None:
         told = Told(pact.promise, {each.name: each.held_out for each in greeted})
         agreement = dataclasses.replace(agreement, problem=told.problem())
-    bound, server = pact.setting.bind_at_server(agreement, pact.server_table(agreed), pact.table)
+    own = pact.server_table(agreed)
+    own = None if own is None else labels_in_order(pact, own, rows)
+    bound, server = pact.setting.bind_at_server(
+        agreement, own, lambda party: labels_in_order(pact, pact.table(party), rows)
+    )
+    bound = bound.secured(pact.checks_points) if pact.is_secure else bound
     labels = labels_at_server(pact)
+    labels = None if labels is None else labels_in_order(pact, labels, rows)
     method = pact.method_for(bound.setting)
-    if pact.starts > 1:
-        first = Parties({pact.parties[0]: descriptions[0].zeros(1)})
-        bound = bound.with_starts(drawn_starts(pact.problem, first, agreement.seed, pact.starts - 1))
-    link.plan = ExchangePlan.of(method, bound)
+    bound = with_drawn_starts(bound, pact, agreement)
+    link.plan, link.largest_reply = ExchangePlan.of(method, bound), pact.largest_reply
+    if pact.is_secure:
+        check_sums(link.plan, bound.discloses)
+    else:
+        pact.check_in_the_clear(bound.setting)
     meeting = {
         "kind": "meet",
         "descriptions": [each.as_words() for each in descriptions],
         "server": None if server is None else server.as_words(),
         **({} if told is None else {"held_out": told.words}),
+        **({"keys": {each.name: each.session_key for each in greeted}} if pact.is_secure else {}),
     }
     plan = link.plan.digest
 
     def meet(names: Sequence[str], saved: dict[str, int] | None, version: int) -> None:
         """Let parties trace the method, and go on from versions that they saved under that name."""
         for name, answer in link.tell({**meeting, "resume": saved, "as": version}, names).items():
+            link.envelopes |= answer.get("envelopes") or {}
             if answer.get("plan") != plan:
                 raise PartyRefused(
                     name, "it traces other messages from the same pact: it needs the same versions of fedpact and JAX"
@@ -112,7 +130,7 @@ def _served(
     tolerance, most = checked_limits(options.get("tolerance", 1e-4), options.get("max_rounds", 10_000))
     seed = checked_seed(options.get("seed", 0))
     words = pact.title_for(bound.setting)
-    run = _DeployedRun(bound, method, words, tolerance, seed, "stepwise", RemoteNetwork(link), link)
+    run = _DeployedRun(bound, method, words, tolerance, seed, None, RemoteNetwork(link), link)
     owner = {
         "version": __about__.VERSION,
         "problem": digest(pact.problem.public),
@@ -121,8 +139,9 @@ def _served(
         "start": digest(np.asarray(bound.start)),
         "seed": seed,
         "disclose": bound.discloses,
+        **({"secure": True} if pact.is_secure else {}),
         "run": link.run,
-        **({} if pact.recipe is None else {"recipe": pact.recipe_digest}),
+        **({"recipe": pact.recipe_digest} if pact.recipe is not None or pact.recipes else {}),
     }
     run.open(home, owner, resume)
     if before is not None:
@@ -131,10 +150,11 @@ def _served(
         if before is None:
             run.save_state(some=False)  # so that a party that is lost right away has something to come back with
         link.welcome = welcome
-    with ProgressLine(progress) as line:
-        status = run.go(most, line, None)
+    home.path.mkdir(parents=True, exist_ok=True)
+    with ProgressLine(progress, file=home.path / PROGRESS) as line:
+        status = run.go(most, line, watch)
     features = _features(pact, descriptions) if reads_features(pact.problem) else None
-    result = run.result(agreement.problem, status, features, agreed)
+    result = run.result(agreement.problem, status, features, pact.recipe_of_labels() if pact.columns else agreed)
     promise = None if told is None else tested(link, told, result)
     outcome = Outcome.of(result).words()
     link.tell({"kind": "end", "versions": link.versions(int(run.kept.version)), "outcome": outcome})
@@ -142,6 +162,7 @@ def _served(
         evaluation = evaluate_at_parties(pact, link, run, result, labels)
         evaluation.save(home.path / EVALUATION)
         result = dataclasses.replace(result, evaluation=evaluation)
+    finished(watch, result)
     if promise is None:
         return result
     write(home.path / "promise.txt", f"{promise}\n".encode())
@@ -154,6 +175,7 @@ class Greeting(NamedTuple):
     name: str
     description: Description
     held_out: Any
+    session_key: Any  # where sums are secure
 
 
 def _greeted(link: Link, names: Sequence[str], greeting: dict[str, Any]) -> list[Greeting]:
@@ -162,7 +184,8 @@ def _greeted(link: Link, names: Sequence[str], greeting: dict[str, Any]) -> list
     for name in names:
         try:
             description = Description.read(answers[name].get("description"))
-            greetings.append(Greeting(name, description, answers[name].get("held_out")))
+            more = (answers[name].get(part) for part in ("held_out", "session_key"))
+            greetings.append(Greeting(name, description, *more))
         except ValueError as error:
             raise PartyRefused(name, str(error)) from None
     return greetings
@@ -202,7 +225,7 @@ class _DeployedRun(Run):
         version = int(self.parties.version)
         words = {"kind": "keep", "versions": link.versions(version), "as": version, "kept": self.kept_by}
         try:
-            there = link.tell(words, some=some and self.may_miss)
+            there = link.tell(words, some=some and self.may_miss, arrays=link.told())
         except BaseException as error:
             link.failure = error
             raise
@@ -211,12 +234,16 @@ class _DeployedRun(Run):
         super().save_state()
 
     def culprit(self) -> str | None:
-        parties = sorted(self.link.not_finite)
+        parties = self.link.first_suspects
+        if self.link.spoilt:
+            return (
+                f"in round {self.rounds}, or before, some party's numbers were not finite; "
+                "secure sums hide whose: look into the parties' own logs, or run with options = {'privacy': None}"
+            )
         if not parties:
             return None
-        return (
-            f"in round {self.rounds}, or before, {', '.join(map(title, parties))} said that its numbers are not finite"
-        )
+        names = ", ".join(map(title, parties))
+        return f"in round {self.rounds}, or before, {names} sent numbers that are not finite, or above {HUGE:g}, first"
 
     def kept_by_name(self) -> None:
         """Blocks, personal models and multipliers are with their parties."""

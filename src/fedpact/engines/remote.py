@@ -13,12 +13,14 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from fedpact.engines.exchanges import Exchange, ExchangePlan
-from fedpact.engines.serialization import HEADER, Layout, Refused, is_finite, pack, unpack
+from fedpact.engines.sealing import TOLD, added, is_sealed, opened, sealed_layout
+from fedpact.engines.serialization import HEADER, Layout, Refused, is_finite, largest_of, pack, unpack
 from fedpact.protocol.engine import HostNetwork
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.phases import Ask, Role
 from fedpact.records import Record
 
+HUGE = 1e150  # numbers whose squares are not finite any more
 NOTHING = -1  # the version of states that do not exist yet
 
 
@@ -87,7 +89,20 @@ class Link:
         None  # greets a party again whose process was restarted: its name and version
     )
     failure: BaseException | None = None
-    not_finite: set[str] = dataclasses.field(default_factory=set)  # who said that its numbers were not
+    secure: bool = False  # whether replies are sealed, so that only their sums can be read
+    checked: bool = False  # whether parties check the points: then they are told the sums of the last exchange
+    totals: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)  # of the last exchange
+    envelopes: dict[str, str] = dataclasses.field(default_factory=dict)  # from one party to the others, not told yet
+    spoilt: bool = False  # whether in a sum somebody's numbers were not finite, and nobody knows whose
+    largest_reply: float | None = None  # the largest absolute number that a party may send (None: any finite one)
+    # who said that its numbers were not finite, or sent one above HUGE, and in which message first
+    suspects: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    @property
+    def first_suspects(self) -> list[str]:
+        """Whose numbers were the first that were not finite, or huge: what others send afterwards follows from these."""
+        first = min(self.suspects.values(), default=None)
+        return sorted(name for name, number in self.suspects.items() if number == first)
 
     def asked(self, among: Role | None) -> list[str]:
         if among is None:
@@ -103,14 +118,22 @@ class Link:
             version = self.made[version][0]
         return version
 
-    def tell(self, words: dict[str, Any], names: Sequence[str] | None = None, some: bool = False) -> dict[str, Any]:
-        """Words to parties (default: all), and what each answers."""
+    def tell(
+        self,
+        words: dict[str, Any],
+        names: Sequence[str] | None = None,
+        some: bool = False,
+        arrays: dict[str, np.ndarray] | None = None,
+    ) -> dict[str, Any]:
+        """Words, and arrays where there are some, to parties (default: all), and what each answers in words."""
         asked = self.names if names is None else names
-        return {name: answer for name, (answer, _) in self._asked(words, {}, asked, HEADER, some).items()}
+        return {name: answer for name, (answer, _) in self._asked(words, arrays or {}, asked, HEADER, some).items()}
 
-    def ask_all(self, words: dict[str, Any], arrays: dict[str, np.ndarray], most: int) -> Answers:
-        """Words and arrays to all parties outside of the plan, and their answers of at most `most` bytes each."""
-        return self._asked(words, arrays, self.names, most)
+    def ask_all(
+        self, words: dict[str, Any], arrays: dict[str, np.ndarray], most: int, names: Sequence[str] | None = None
+    ) -> Answers:
+        """Words and arrays to parties (default: all) outside of the plan, and their answers of at most `most` bytes each."""
+        return self._asked(words, arrays, self.names if names is None else names, most)
 
     def gather(
         self, words: dict[str, Any], message: dict[str, np.ndarray], reply: Layout
@@ -143,6 +166,7 @@ class Link:
             exchange = self.plan.of_ask(ask)
             message = exchange.message.by_name(ask.message)
             exchange.message.check(message, finite=False)
+            message |= self.told()
             self.number += 1
             words = {
                 "kind": "step",
@@ -151,12 +175,19 @@ class Link:
                 "number": self.number,
                 "versions": self.versions(before),
                 "oldest": needed,
+                **({"envelopes": self.envelopes} if self.envelopes else {}),
             }
+            self.envelopes = {}
             names = self.asked(exchange.among)
             self.made[self.number] = before, frozenset(names)
             calls.append(Call(exchange, self.number, names, words, message))
             before = self.number
         return calls
+
+    def told(self) -> dict[str, np.ndarray]:
+        """Where points are checked, the sums of the last exchange, for the next message; once."""
+        totals, self.totals = self.totals, {}
+        return {f"{TOLD}{name}": array for name, array in totals.items()} if self.checked else {}
 
     def _exchanged(self, calls: list[Call]) -> list[dict[str, np.ndarray]]:
         if len(calls) == 1:
@@ -173,21 +204,33 @@ class Link:
 
     def _replies(self, call: Call) -> dict[str, np.ndarray]:
         exchange = call.exchange
-        most = exchange.reply.size + HEADER
-        answers = self._asked(call.words, call.message, call.names, most, exchange.optional)
+        reply = sealed_layout(exchange.reply, self.checked) if self.secure else exchange.reply
+        answers = self._asked(call.words, call.message, call.names, reply.size + HEADER, exchange.optional)
         for name, (header, arrays) in answers.items():
             try:
                 if header.get("number") != call.number:
                     raise Refused(f"it answers message {header.get('number')}, not {call.number}")
-                exchange.reply.check(arrays, finite=header.get("finite") is not False)
+                reply.check(arrays, finite=header.get("finite") is not False)
+                if self.largest_reply is not None and not self.secure:  # else the party itself sees to it
+                    reply.check_size(arrays, self.largest_reply)
             except Refused as error:
                 raise PartyRefused(name, f"its reply to {exchange.name!r} is refused: {error}") from None
-            if header.get("finite") is False:
-                self.not_finite.add(name)
+            if header.get("finite") is False or max(map(largest_of, arrays.values()), default=0.0) > HUGE:
+                self.suspects.setdefault(name, call.number)
         if not answers:
             raise PartyLost(call.names[0], "no answer, and none of anybody else")
         self.made[call.number] = self.made[call.number][0], frozenset(answers)
-        return _combined(exchange, [answers[n][1] if n in answers else None for n in call.names])
+        replies = [answers[n][1] if n in answers else None for n in call.names]
+        if not self.secure or not is_sealed(exchange.reply):
+            return _combined(exchange, replies)
+        if None in replies:
+            away = [name for name in call.names if name not in answers]
+            raise PartyLost(away[0], "no answer, and where sums are secure everybody's is needed")
+        apart = _combined(exchange, replies, only=".per_party")
+        self.totals = added([reply for reply in replies if reply is not None])
+        sums, finite = opened(exchange.reply, self.totals)
+        self.spoilt = self.spoilt or not finite
+        return apart | sums
 
     def _asked(
         self, words: dict[str, Any], arrays: dict[str, np.ndarray], names: Sequence[str], most: int, some: bool = False
@@ -223,11 +266,16 @@ class Link:
         return out
 
 
-def _combined(exchange: Exchange, replies: list[dict[str, np.ndarray] | None]) -> dict[str, np.ndarray]:
-    """Sums and maxima over the replies; `per_party` leaves in the order of the parties, NaN for a party that is missing."""
+def _combined(exchange: Exchange, replies: list[dict[str, np.ndarray] | None], only: str = "") -> dict[str, np.ndarray]:
+    """Sums and maxima over the replies; `per_party` leaves in the order of the parties, NaN for a party that is missing.
+
+    only: what the names of the leaves begin with (default: all).
+    """
     there = [reply for reply in replies if reply is not None]
     out = {}
     for leaf in exchange.combined.leaves:
+        if not leaf.name.startswith(only):
+            continue
         parts = [reply[leaf.name] for reply in there]
         if leaf.name.startswith(".sum"):
             out[leaf.name] = np.asarray(functools.reduce(np.add, parts), leaf.dtype)

@@ -28,8 +28,11 @@ def pack(words: dict[str, Any], arrays: dict[str, np.ndarray] | None = None) -> 
     return save(plain, metadata={WORDS: json.dumps(words)})
 
 
-def unpack(message: bytes, most: int | None = None) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The words and the arrays of a message of at most `most` bytes (default: any number)."""
+def unpack(
+    message: bytes, most: int | None = None, words: int = HEADER
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The words and the arrays of a message of at most `most` bytes (default: any number), `words` of them for names, shapes and
+    words (default: 1 MiB). What is longer is refused before any of it is read."""
     from safetensors.numpy import load
 
     if not isinstance(message, bytes):
@@ -38,15 +41,15 @@ def unpack(message: bytes, most: int | None = None) -> tuple[dict[str, Any], dic
         raise Refused(f"the message has {len(message)} bytes, more than the {most} that were agreed on")
     try:
         length = int.from_bytes(message[:8], "little")
-        if not 2 <= length <= min(HEADER, len(message) - 8):
+        if not 2 <= length <= min(words, len(message) - 8):
             raise ValueError("its header does not fit")
-        words = json.loads(json.loads(message[8 : 8 + length])["__metadata__"][WORDS])
+        told = json.loads(json.loads(message[8 : 8 + length])["__metadata__"][WORDS])
         arrays = load(message)
     except Exception as error:  # damaged bytes raise whatever they happen to ask for
         raise Refused(f"the message cannot be read: {type(error).__name__}: {error}") from None
-    if not isinstance(words, dict):
+    if not isinstance(told, dict):
         raise Refused("the message's words are no mapping")
-    return words, arrays
+    return told, arrays
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,12 +105,29 @@ class Layout:
             if finite and not is_finite(array):
                 raise Refused(f"{name!r} holds NaN or infinite numbers")
 
+    def check_size(self, arrays: dict[str, np.ndarray], largest: float) -> None:
+        """Refuse what holds a finite number whose absolute value is above `largest`."""
+        for leaf in self.leaves:
+            most = largest_of(arrays[leaf.name])
+            if most > largest:
+                raise Refused(
+                    f"{leaf.name!r} holds {most:.3g}, and the pact's largest_reply is {largest:g}; raise that if honest parties "
+                    "send such numbers"
+                )
+
     def as_tree(self, arrays: dict[str, np.ndarray]) -> Any:
         return jax.tree.unflatten(self.tree, [arrays[leaf.name] for leaf in self.leaves])
 
     def by_name(self, tree: Any) -> dict[str, np.ndarray]:
         """The arrays of a tree of this kind by name."""
         return {leaf.name: np.asarray(x) for leaf, x in zip(self.leaves, jax.tree.leaves(tree), strict=True)}
+
+
+def largest_of(array: np.ndarray) -> float:
+    """The largest absolute value of its finite numbers; 0 of what are none, such as keys and ciphertexts."""
+    if array.dtype.kind != "f":
+        return 0.0
+    return float(np.max(np.abs(array), where=np.isfinite(array), initial=0.0))
 
 
 def is_finite(array: np.ndarray) -> bool:

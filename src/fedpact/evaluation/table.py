@@ -12,6 +12,7 @@ import numpy as np
 from fedpact.evaluation.counts import Counts, Question, Tag
 from fedpact.evaluation.rates import MEASURES, Rates
 from fedpact.extras import install
+from fedpact.files import write
 from fedpact.report.markup import text
 
 ALL = "all"
@@ -125,7 +126,7 @@ class Evaluation:
             },
         }
         file = pathlib.Path(path)
-        file.write_text(json.dumps(words))
+        write(file, json.dumps(words).encode())
         return file
 
     @classmethod

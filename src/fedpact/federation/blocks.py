@@ -72,7 +72,8 @@ def blocks_of(
     bottoms, blocks, shapes = [], [], []
     for place, name in enumerate(parties.names):
         x = np.asarray(parties[name][INPUTS])
-        if x.dtype.kind not in "biuf" or (x.dtype.kind == "f" and not np.isfinite(x).all()):
+        known = x[:1] if _is_one_number(x) else x
+        if x.dtype.kind not in "biuf" or (x.dtype.kind == "f" and not np.isfinite(known).all()):
             raise ValueError(f"column 'x' of {title(name)} holds something else than finite numbers")
         bottom = model.bottom_for(parties.widths[place])
         params = (
@@ -100,12 +101,24 @@ def blocks_of(
         kinds.setdefault(kind, []).append(place)
     out = []
     for (bottom, shape, *_), mine in kinds.items():
-        x: Any = np.stack([np.asarray(parties[parties.names[i]][INPUTS]) for i in mine])
+        x: Any = _stacked([np.asarray(parties[parties.names[i]][INPUTS]) for i in mine])
         begin: Any = np.stack([shape.ravel(blocks[i]) for i in mine])
         index: Any = np.asarray(mine)
         out.append((tuple(mine), Block(x, begin, index, None, bottom, shape, model.combine, len(parties))))
     whole = shapes[0] if model.combine == "sum" else (shapes[0][0], len(parties), *shapes[0][1:])
     return out, jax.ShapeDtypeStruct(whole, jnp.float64)
+
+
+def _is_one_number(x: np.ndarray) -> bool:
+    """Whether an array stands for what is elsewhere: one number that is read as many."""
+    return x.size > 1 and not any(x.strides)
+
+
+def _stacked(arrays: list[np.ndarray]) -> np.ndarray:
+    """One upon the other; what stands for arrays elsewhere takes no room."""
+    if all(map(_is_one_number, arrays)):
+        return np.broadcast_to(arrays[0].flat[0], (len(arrays), *arrays[0].shape))
+    return np.stack(arrays)
 
 
 def top_parameters(model: SplitModel, embedded: jax.ShapeDtypeStruct, start: Any, seed: int) -> Any:

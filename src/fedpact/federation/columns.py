@@ -27,6 +27,8 @@ class ColumnParties(TablesByParty):
         if not labels:
             raise ValueError(f"no party holds labels: {title(self.active[0])} is active but holds features only")
         self.labels = Table(labels)
+        own = {name: table.recipe for name, table in self._tables.items() if table.recipe is not None}
+        self.recipe = own or None  # by party, where `fp.prepare` made tables of raw frames
 
     @property
     def rows(self) -> int:
@@ -200,7 +202,8 @@ def _aligned(tables: dict[str, Table], active: tuple[str, ...], id: str | None) 
                 "in active="
             )
         own = Table({INPUTS: features, **(labels if name in active else {})})
-        out[name] = own if table.features is None else own.with_features(table.features)
+        own = own if table.features is None else own.with_features(table.features)
+        out[name] = own if table.recipe is None else own.prepared_by(table.recipe)
     return ColumnParties(out, active)
 
 

@@ -10,7 +10,9 @@ import numpy as np
 from fedpact.federation.table import INPUTS, Table
 from fedpact.problem.nonsmooth import Tag
 
-LARGEST = 1 << 40  # bytes of a table that somebody may describe
+LARGEST = (
+    1 << 32
+)  # bytes of a table that somebody may describe, which are not set aside for it but where tables are read whole
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +65,11 @@ class Description:
             return description
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise ValueError(f"that is no description of a table: {error!r}") from None
+
+    def zeros_to_read(self, name: str) -> np.ndarray:
+        """A column of zeros that takes the room of one number, whatever somebody describes."""
+        dtype, shape = self.columns[name]
+        return np.broadcast_to(np.zeros((), dtype), (self.rows, *shape))
 
     def zeros(self, rows: int | None = None) -> Table:
         """A table of this kind, filled with zeros (default: of as many rows)."""

@@ -19,14 +19,16 @@ class RawColumn:
     - `name`: of the column. `owner`: whose it is, in words for errors ("party 'north'", "the rows").
     - `values`: numbers, booleans or strings, (rows,); what stands at missing places means nothing.
     - `missing`: where nothing is known: None, NaN, or what the frame's library has for it.
-    - `order`: the categories of an ordered pandas column (default None).
+    - `declared`: the categories that a pandas column declares, whether rows have them or not (default None: none).
+    - `ordered`: whether it declares them in order (default False).
     """
 
     name: str
     owner: str
     values: np.ndarray
     missing: np.ndarray
-    order: tuple[Tag, ...] | None = None
+    declared: tuple[Tag, ...] | None = None
+    ordered: bool = False
 
     @property
     def title(self) -> str:
@@ -107,9 +109,30 @@ def read_column(columns: Mapping[str, Any], name: str, owner: str = "the rows") 
     if name not in columns:
         raise ValueError(f"column {name!r} of {owner} is missing: there are {', '.join(columns) or 'none'}")
     kind: Any = getattr(columns[name], "dtype", None)
-    order = tuple(kind.categories.tolist()) if getattr(kind, "ordered", False) and hasattr(kind, "categories") else None
+    declared = tuple(kind.categories.tolist()) if hasattr(kind, "categories") and hasattr(kind, "ordered") else None
     values, missing = _plain(_array(columns[name]), name, owner)
-    return RawColumn(name, owner, values, missing, order)
+    return RawColumn(name, owner, values, missing, declared, declared is not None and bool(kind.ordered))
+
+
+YES_OR_NO = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def converted(values: np.ndarray, dtype: Any) -> np.ndarray:
+    """Values as another type, "float", "int", "bool" or "str", where that loses nothing.
+
+    Strings are True or False where they are one of true, yes, 1, false, no and 0, in upper or lower case; numbers where they are
+    1 or 0. Raises TypeError or ValueError where a value has no place in the type.
+    """
+    kind = np.dtype(str) if dtype == "str" else np.dtype(dtype)
+    if kind.kind == "b" and values.dtype.kind != "b":
+        words = [str(int(v) if isinstance(v, float) and v == int(v) else v).strip().lower() for v in values.tolist()]
+        odd = [word for word in words if word not in YES_OR_NO]
+        if odd:
+            raise ValueError(f"{odd[0]!r} is neither true nor false; these are true, yes, 1 and false, no, 0")
+        return np.array([YES_OR_NO[word] for word in words], bool)
+    if kind.kind in "iu" and values.dtype.kind == "f" and not (values == np.round(values)).all():
+        raise ValueError(f"{values[values != np.round(values)][0]} is no whole number")
+    return values.astype(str if kind.kind == "U" else kind)
 
 
 def _array(column: Any) -> np.ndarray:
@@ -136,7 +159,7 @@ def _plain(array: np.ndarray, name: str, owner: str) -> tuple[np.ndarray, np.nda
         raise ValueError(f"column {name!r} of {owner} holds {what}; make numbers or strings of them")
     if set(map(type, array.tolist())) == {str}:  # most columns, and quick
         return array.astype(str), np.zeros(len(array), bool)
-    missing = np.array([value is None or value != value for value in array.tolist()], bool)
+    missing = np.array([is_missing(value) for value in array.tolist()], bool)
     present = [v.item() if isinstance(v, np.generic) else v for v in array[~missing].tolist()]
     types = {type(value) for value in present}
     kind = str if types == {str} else bool if types == {bool} else float if types <= {int, float} else None
@@ -147,6 +170,13 @@ def _plain(array: np.ndarray, name: str, owner: str) -> tuple[np.ndarray, np.nda
     values = np.zeros(len(array), kept.dtype)
     values[~missing] = kept
     return values, missing
+
+
+def is_missing(value: Any) -> bool:
+    """Whether this says that nothing is known: None, NaN, or pandas' NA and NaT."""
+    return (
+        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+    )
 
 
 def _arrow(frame: Any) -> Any:

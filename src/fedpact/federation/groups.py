@@ -1,5 +1,6 @@
 """The values of columns of groups: those that gaps leave open are found where a problem meets its tables."""
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -14,6 +15,8 @@ from fedpact.problem.nonsmooth import Tag
 from fedpact.problem.statement import Problem
 
 SERVER = "the server"
+SHOWN = 4  # values of a column in a warning
+FEW_PARTIES = 1000  # with more, their values are not compared one by one
 
 
 def with_groups(problem: Problem, parties: Sequence[Holder], server: Table | None = None) -> Problem:
@@ -25,7 +28,10 @@ def with_groups(problem: Problem, parties: Sequence[Holder], server: Table | Non
     def values(column: str, scope: Scope) -> tuple[Tag, ...]:
         if scope == "server":
             return _at_server(column, server)
-        return _several(column, values_at(column, parties), "over all parties")
+        together = _several(column, values_at(column, parties), "over all parties")
+        if isinstance(together[0], str) and len(parties) <= FEW_PARTIES:
+            _check_alike(column, {holder.title: values_at(column, [holder]) for holder in parties})
+        return together
 
     return problem.with_groups(values)
 
@@ -41,7 +47,10 @@ def with_described_groups(
         told = [_told(column, title(name), each) for name, each in zip(names, descriptions, strict=True)]
         if len({isinstance(value, str) for own in told for value in own}) > 1:
             raise ValueError(f"column {column!r} holds strings at some parties and numbers at others; make them alike")
-        return _several(column, _united(told), "over all parties")
+        together = _several(column, _united(told), "over all parties")
+        if isinstance(together[0], str):
+            _check_alike(column, dict(zip(map(title, names), told, strict=True)))
+        return together
 
     return problem.with_groups(values)
 
@@ -76,6 +85,21 @@ def values_at(column: str, holders: Sequence[Holder]) -> tuple[Tag, ...]:
         f"column {column!r} holds {kind(odd.table[column])} at {odd.title} and {kind(first.table[column])} at {first.title}; "
         "make them alike"
     )
+
+
+def _check_alike(column: str, by_party: Mapping[str, tuple[Tag, ...]]) -> None:
+    """Warn where a party has several groups, none of which another party has: they may be the same under other names."""
+    for party, own in by_party.items():
+        others = {value for other, values in by_party.items() if other != party for value in values}
+        if len(own) > 1 and len(others) > 1 and not others & set(own):
+            listed, theirs = (", ".join(map(repr, sorted(map(str, each))[:SHOWN])) for each in (own, others))
+            warnings.warn(
+                f"column {column!r} of {party} holds {listed}, and that of the others {theirs}: if these are the same groups by "
+                "other names, make them alike; if not, name those to compare, groups=(...)",
+                UserWarning,
+                stacklevel=2,
+            )
+            return
 
 
 def _plain(column: np.ndarray) -> list[Tag]:

@@ -20,6 +20,7 @@ class Setting:
     - `nonsmooth`: whether the regulariser h has kinks. `ridge`: a where h is a‖w‖², None where it is another one.
     - `active`, `blocks`: over columns, for each party whether it is active, and its parameters.
     - `scale`: whether a method may measure in units that it learns at the start (default True).
+    - `private`: whether parties tell noisy releases of their values and gradients and nothing else (default False).
     - `combine`, `linear_bottoms`: over columns, how outputs of bottom models are combined, and whether all of these are linear.
     """
 
@@ -37,6 +38,7 @@ class Setting:
     combine: Literal["sum", "concat"] = "sum"
     linear_bottoms: bool = False
     scale: bool = True
+    private: bool = False
 
     @property
     def pooled(self) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedpact.extras import install
-from fedpact.federation.frames import Tag, columns_of, is_frame, read_column
+from fedpact.federation.frames import Tag, columns_of, converted, is_frame, is_missing, read_column
 from fedpact.problem.columns import kind
 
 INPUTS = "x"  # the matrix of features
@@ -55,6 +55,13 @@ class Table(Mapping[str, np.ndarray]):
             self._name_features(tuple(columns_of(stated[INPUTS])), ())
 
     @classmethod
+    def of_arrays(cls, columns: Mapping[str, np.ndarray]) -> "Table":
+        """A table of arrays as they are, which nobody writes: nothing is copied or checked."""
+        table = cls({name: array[:0] for name, array in columns.items()})
+        table._columns, table._rows = dict(columns), len(next(iter(columns.values())))
+        return table
+
+    @classmethod
     def from_frame(
         cls,
         frame: Any,
@@ -73,6 +80,7 @@ class Table(Mapping[str, np.ndarray]):
         - `na_values`: values that mean that nothing is known, such as "?" or -9; or a mapping of columns to such values. Numbers
           become NaN there; strings cannot be missing in a table: prepare such columns with `fp.Recipe` (default: none).
         - `dtype`: "float", "int", "bool" or "str" for all columns, or a mapping of columns to these (default: as they are).
+          What would lose something is refused: of "bool" all but true, yes, 1, false, no, 0; of "int" fractions.
 
         Raises TypeError for anything but a data frame, and ValueError where a column of `x` is missing or not numeric, or
         another one cannot be a column of a table, with its name.
@@ -299,8 +307,9 @@ def frame_column(columns: Mapping[str, Any], name: str, na_values: Any = None, d
             missing |= values == mark
     try:
         if dtype is not None:
-            kind = str if dtype == "str" else np.dtype(dtype)
-            values = np.where(missing, values[~missing][:1] if (~missing).any() else 0, values).astype(kind)
+            known = converted(values[~missing], dtype)
+            values = np.zeros(len(values), known.dtype)
+            values[~missing] = known
     except (TypeError, ValueError) as error:
         raise ValueError(f"column {name!r} cannot be read as {dtype!r}: {error}") from None
     if not missing.any():
@@ -352,7 +361,14 @@ def _plain(name: str, values: Any) -> np.ndarray:
     if array.dtype.kind == "U" and not isinstance(values, np.ndarray):
         array = np.array(values, object)  # numpy would convert the numbers of a mixed list to strings
     if array.dtype == object:
-        kinds = {type(v.item() if isinstance(v, np.generic) else v) for v in array.ravel().tolist()}
+        entries = array.ravel().tolist()
+        gaps = sum(map(is_missing, entries))
+        if gaps and not all(isinstance(v, float) or type(v) is int for v in entries):
+            raise ValueError(
+                f"column {name!r} has {gaps} missing entries (None, NaN or NA) in {len(entries)}; fill them, leave these rows "
+                "out, or prepare the column with fp.Recipe"
+            )
+        kinds = {type(v.item() if isinstance(v, np.generic) else v) for v in entries}
         if not (kinds <= {str} or kinds <= {int, float, bool}):
             type_names = ", ".join(sorted(k.__name__ for k in kinds))
             raise ValueError(f"column {name!r} holds {type_names}; make it numbers or strings, with no entry missing")

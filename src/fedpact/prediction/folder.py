@@ -10,7 +10,6 @@ model.json is written last and has the digest of the parameters, so that a folde
 import dataclasses
 import hashlib
 import json
-import math
 import os
 import pathlib
 import urllib.parse
@@ -21,14 +20,16 @@ import numpy as np
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
-from fedpact.files import write
-from fedpact.prediction.forms import OwnForm, SplitForm, form_of
+from fedpact.files import private_folder, write
+from fedpact.prediction.forms import Form, OwnForm, SplitForm, form_of
 from fedpact.prediction.predictor import Predictor
 from fedpact.preparation.agreed import AgreedRecipe
 from fedpact.problem.decision_rule import DecisionRule
 
 FORMAT = 1
 WORDS, ARRAYS, PARTIES = "model.json", "parameters.safetensors", "parties"
+LARGEST = 1e300  # of numbers; a file may hold integers that no float has room for
+LONGEST = 150  # letters of a folder's name; file systems take 255, less where they encrypt names
 
 
 def _text(thing: Any) -> bool:
@@ -36,12 +37,32 @@ def _text(thing: Any) -> bool:
 
 
 def _names(thing: Any) -> bool:
-    return isinstance(thing, list) and all(map(_text, thing))
+    return isinstance(thing, list) and all(map(_text, thing)) and len(set(thing)) == len(thing)
+
+
+def _number(thing: Any) -> bool:
+    return isinstance(thing, int | float) and not isinstance(thing, bool) and abs(thing) <= LARGEST
+
+
+def _certificate(thing: Any) -> bool:
+    """Whether what is read of it later is there: a few numbers, and constraints with their names."""
+    if not isinstance(thing, dict):
+        return False
+    numbers = (thing.get(name) for name in ("tolerance", "feasibility"))
+    constraints, words = thing.get("constraints", []), thing.get("words", [])
+    return (
+        all(number is None or _number(number) for number in numbers)
+        and isinstance(words, list)
+        and all(map(_text, words))
+        and isinstance(constraints, list)
+        and all(isinstance(c, dict) and _text(c.get("name")) and isinstance(c.get("broken"), bool) for c in constraints)
+    )
 
 
 FIELDS: dict[str, Callable[[Any], bool]] = {  # of model.json, with a check of each
     **dict.fromkeys(("fedpact", "status", "message"), _text),
-    **dict.fromkeys(("model", "certificate", "run"), lambda x: isinstance(x, dict)),
+    **dict.fromkeys(("model", "run"), lambda x: isinstance(x, dict)),
+    "certificate": _certificate,
     "parameters": lambda x: isinstance(x, dict) and _text(x.get("sha256")),
     "problem": lambda x: isinstance(x, dict) and _text(x.get("digest")) and _text(x.get("text")),
     "decision": lambda x: x is None or isinstance(x, dict),
@@ -111,7 +132,7 @@ def _write(predictor: Predictor, path: pathlib.Path) -> None:
     }
     text = json.dumps(words, indent=2, ensure_ascii=False, allow_nan=False).encode()
     # what can fail has been done: now the model that was here goes
-    path.mkdir(parents=True, exist_ok=True)
+    private_folder(path)
     (path / WORDS).unlink(missing_ok=True)
     write(path / ARRAYS, arrays)
     for name, part in predictor.parts.items():
@@ -153,10 +174,10 @@ def _read(path: pathlib.Path) -> Predictor:
         raise FileNotFoundError(f"{path} holds no {WORDS}; result.save(folder) writes one{below}")
     try:
         words = json.loads(file.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{file} is damaged: {error}") from None
     version = words.get("format") if isinstance(words, dict) else None
-    if not isinstance(version, int):
+    if not isinstance(version, int) or isinstance(version, bool):
         raise ValueError(f"{file} is not that of a fedpact model")
     if version != FORMAT:
         raise ValueError(
@@ -172,10 +193,13 @@ def _read(path: pathlib.Path) -> Predictor:
         rule = None if words["decision"] is None else _rule(words["decision"])
         recipe = None if words["recipe"] is None else AgreedRecipe.from_json(words["recipe"])
         fitting = form.shapes(arrays) == {name: array.shape for name, array in arrays.items()}
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+        fitting = fitting and _scores_fit(form, arrays, rule, words["features"])
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
         raise ValueError(f"{file} is damaged: {error}") from None
     if not fitting:
         raise ValueError(f"{file} is damaged: its parameters do not fit its model")
+    if recipe is not None and words["features"] is not None and recipe.features != tuple(words["features"]):
+        raise ValueError(f"{file} is damaged: its recipe makes other features than its model reads")
     return Predictor(
         form=form,
         params=arrays,
@@ -203,9 +227,12 @@ def _arrays(file: pathlib.Path, digest: str) -> dict[str, np.ndarray]:
         raise ValueError(
             f"{file} is damaged: it is not the one that {WORDS} was written with; restore both from a copy"
         )
-    arrays = dict(sorted(load_arrays(content).items()))
+    try:
+        arrays = dict(sorted(load_arrays(content).items()))
+    except Exception as error:  # whatever its reader raises
+        raise ValueError(f"{file} is damaged: {type(error).__name__}: {error}") from None
     for name, array in arrays.items():
-        if not np.isfinite(array).all():
+        if array.dtype.kind != "f" or not np.isfinite(array).all():
             raise ValueError(
                 f"{file}: the parameters {name!r} are not all finite, so nothing can be predicted with them"
             )
@@ -215,9 +242,9 @@ def _arrays(file: pathlib.Path, digest: str) -> dict[str, np.ndarray]:
 
 def _rule(words: dict[str, Any]) -> DecisionRule:
     rule = DecisionRule(**{**words, "labels": tuple(words["labels"]), "classes": tuple(words["classes"])})
-    plain = (
-        isinstance(rule.threshold, float | int) and math.isfinite(rule.threshold) and isinstance(rule.by_class, bool)
-    )
+    tags = (*rule.labels, *rule.classes)
+    plain = _number(rule.threshold) and isinstance(rule.by_class, bool)
+    plain = plain and all(isinstance(tag, str | bool) or _number(tag) for tag in tags)
     if (
         not plain
         or rule.probabilities not in (None, "logistic", "softmax")
@@ -225,6 +252,19 @@ def _rule(words: dict[str, Any]) -> DecisionRule:
     ):
         raise ValueError("its decision is invalid")
     return rule
+
+
+def _scores_fit(form: Form, arrays: dict[str, np.ndarray], rule: DecisionRule | None, features: Any) -> bool:
+    """Whether a row of zeros gets the scores that the rule decides by, and has as many features as there are names."""
+    width = None if isinstance(form, SplitForm | OwnForm) else form.width(arrays)
+    if width is None:
+        return True
+    scores = form.scores(arrays, np.zeros((1, width)))
+    if features is not None and len(features) != width:
+        return False
+    if rule is None:
+        return True
+    return scores.ndim == 1 + rule.by_class and (not rule.classes or scores.shape[-1] == len(rule.classes))
 
 
 def _with_code(predictor: Predictor, model: Any) -> Predictor:
@@ -239,8 +279,9 @@ def _with_code(predictor: Predictor, model: Any) -> Predictor:
 
 
 def _folder_name(party: str) -> str:
-    """A party's name as that of a folder, whatever it contains."""
-    return urllib.parse.quote(party, safe=" ").replace(".", "%2E")
+    """A party's name as that of a folder, whatever it contains; of a long one the beginning and a digest."""
+    name = urllib.parse.quote(party, safe=" ").replace(".", "%2E")
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 17]}-{hashlib.sha256(party.encode()).hexdigest()[:16]}"
 
 
 def _plain(label: Any) -> Any:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from fedpact.federation.frames import Tag, columns_of, read_column
-from fedpact.preparation.encoders import Encoder, LabelEncoder, encoder_of, label_of
+from fedpact.preparation.encoders import Encoder, LabelEncoder
+from fedpact.preparation.read_encoders import encoder_of, label_of
 
 FORMAT = 1
 
@@ -51,7 +52,12 @@ class AgreedRecipe:
         return None if self.label is None else self.label.positive
 
     def transform(
-        self, frame: Any, owner: str = "the rows", complete: bool = False, features_only: bool = False
+        self,
+        frame: Any,
+        owner: str = "the rows",
+        complete: bool = False,
+        features_only: bool = False,
+        min_count: int = 1,
     ) -> dict[str, np.ndarray]:
         """Raw rows as arrays.
 
@@ -59,13 +65,15 @@ class AgreedRecipe:
         - `owner`: whose rows they are, in words for errors (default "the rows").
         - `complete`: whether label and kept columns must be there too (default: they may be missing, as in new rows).
         - `features_only`: whether label and kept columns are left alone, whatever they hold (default: no).
+        - `min_count`: where categories stayed with their parties, those that fewer of these rows have count as others, whoever
+          else told them (>= 1, default 1: none do).
 
         Returns "x" (rows, features), and where they are there "y" and the kept columns. Raises ValueError with the column where
         one is missing, of another type, or holds a value that has no place, such as NaN where the recipe has no `missing=`.
         """
         columns = columns_of(frame)
         raw = {name: read_column(columns, name, owner) for name in self.columns}
-        parts = [encoder.encode(raw[encoder.column]) for encoder in self.encoders]
+        parts = [encoder.encode(raw[encoder.column], min_count) for encoder in self.encoders]
         out = {"x": np.concatenate(parts, axis=1)}
         if features_only:
             return out
@@ -106,8 +114,11 @@ class AgreedRecipe:
                 raise ValueError(f"its format is {words['format']!r}, and this version reads {FORMAT}")
             encoders = tuple(map(encoder_of, words["x"]))
             label = None if words["y"] is None else label_of(words["y"])
-            return cls(encoders, label, {str(k): str(v) for k, v in words["keep"].items()}, int(words["rows"]))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            keep = {str(k): str(v) for k, v in words["keep"].items()}
+            if not encoders or not set(keep.values()) <= {"numbers", "booleans", "strings", "nothing"}:
+                raise ValueError("it makes no features, or keeps columns of no known kind")
+            return cls(encoders, label, keep, int(words["rows"]))
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise ValueError(f"that is no recipe: {error}") from None
 
     def __str__(self) -> str:

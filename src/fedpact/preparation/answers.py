@@ -150,6 +150,13 @@ def survey(recipe: Recipe, frame: Any, owner: str, min_count: int) -> Survey:
 def _sets(ask: Ask, column: RawColumn, min_count: int) -> ColumnSets:
     if not ask.tells_categories(column.kind):
         return ColumnSets(column.kind)
+    if ask.categories == "declared":
+        if column.declared is None:
+            raise ValueError(
+                f"{column.title} declares no categories: make it pandas.Categorical(values, categories=[...]), or list them in "
+                "the recipe's step"
+            )
+        return ColumnSets(column.kind, column.declared)
     counts = Counter(column.tags())
     if len(counts) > MOST_CATEGORIES:
         raise ValueError(
@@ -157,10 +164,9 @@ def _sets(ask: Ask, column: RawColumn, min_count: int) -> ColumnSets:
             "categories; it may identify rows: leave it out, or make fewer categories of it"
         )
     told = _sorted(tag for tag, rows in counts.items() if rows >= min_count)
-    order = column.order if ask.ordered else None
-    if (
-        order is not None and min_count > 1
-    ):  # what is declared may be what rows have: rare categories are left out here too
+    order = column.declared if ask.ordered and column.ordered else None
+    if order is not None and min_count > 1:
+        # what is declared may be what rows have: rare categories are left out here too
         order = tuple(tag for tag in order if tag in told)
     return ColumnSets(column.kind, told, order)
 
@@ -168,7 +174,8 @@ def _sets(ask: Ask, column: RawColumn, min_count: int) -> ColumnSets:
 def measure(recipe: Recipe, frame: Any, owner: str, question: Question, min_count: int) -> dict[str, np.ndarray]:
     """A party's answer to the second question: sums, by name as in `measure_layout`.
 
-    - `min_count`: of a category that fewer of its rows have than this, no rows are counted.
+    - `min_count`: of a category that fewer of its rows have than this, no rows are counted. Whether it has such ones does not
+      depend on the question's list, so that nobody can find out which by guessing.
     """
     columns, asks = columns_of(frame), recipe.asks
     deviation, squares, others = np.zeros(len(asks)), np.zeros(len(asks)), np.zeros(len(asks), np.int64)
@@ -187,7 +194,7 @@ def measure(recipe: Recipe, frame: Any, owner: str, question: Question, min_coun
                 sums[f"histogram {place}"] = _histogram(values, ask.cells, *ends)
         else:
             counts, known = Counter(column.tags()), question.categories[place]
-            others[place] = int(any(tag not in known for tag in counts))
+            others[place] = int(ask.categories == "all" and any(rows < min_count for rows in counts.values()))
             if ask.counts:
                 rows = [counts[tag] if counts[tag] >= min_count else 0 for tag in known]
                 sums[f"counts {place}"] = np.array(rows, np.int64)

@@ -3,8 +3,7 @@
 import abc
 import dataclasses
 import itertools
-import math
-from collections.abc import Mapping
+from collections import Counter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,6 +12,7 @@ from fedpact.federation.frames import RawColumn, Tag
 
 SHOWN = 5  # values of a column in an error
 OTHER, MISSING = "(other)", "(missing)"
+MOST_FREQUENT = "most_frequent"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,8 +28,11 @@ class Encoder(abc.ABC):
         """Names of the features, in order."""
 
     @abc.abstractmethod
-    def encode(self, raw: RawColumn) -> np.ndarray:
-        """(rows, features) in float64. Raises ValueError with owner and column where a value has no place."""
+    def encode(self, raw: RawColumn, min_count: int = 1) -> np.ndarray:
+        """(rows, features) in float64. Raises ValueError with owner and column where a value has no place.
+
+        - `min_count`: categories in fewer of these rows may count as others (default 1: none).
+        """
 
     @abc.abstractmethod
     def in_words(self) -> str:
@@ -56,7 +59,7 @@ class NumberEncoder(Encoder):
     def features(self) -> tuple[str, ...]:
         return (self.column,)
 
-    def encode(self, raw: RawColumn) -> np.ndarray:
+    def encode(self, raw: RawColumn, min_count: int = 1) -> np.ndarray:
         return ((_filled(raw, self.fill) - self.shift) / self.scale)[:, None]
 
     def in_words(self) -> str:
@@ -77,7 +80,7 @@ class MissingEncoder(Encoder):
     def features(self) -> tuple[str, ...]:
         return (f"{self.column} missing",)
 
-    def encode(self, raw: RawColumn) -> np.ndarray:
+    def encode(self, raw: RawColumn, min_count: int = 1) -> np.ndarray:
         return raw.missing.astype(float)[:, None]
 
     def in_words(self) -> str:
@@ -98,7 +101,7 @@ class BinsEncoder(Encoder):
         between = [f"{low}<={self.column}<{high}" for low, high in itertools.pairwise(edges)]
         return (f"{self.column}<{edges[0]}", *between, f"{self.column}>={edges[-1]}")
 
-    def encode(self, raw: RawColumn) -> np.ndarray:
+    def encode(self, raw: RawColumn, min_count: int = 1) -> np.ndarray:
         places = np.searchsorted(np.asarray(self.edges), _filled(raw, self.fill), side="right")
         return np.eye(len(self.edges) + 1)[places]
 
@@ -113,8 +116,9 @@ class CategoryEncoder(Encoder):
 
     - `categories`: that have a place of their own, in order. `together`: rarer ones that share the place of others.
     - `unknown`: what is done with any other value: "error", "own" (it goes to the place of others) or "zeros".
-    - `missing`: what is done with a missing one: "error", "own" (a place of their own) or "zeros".
+    - `missing`: what is done with a missing one: "error", "own" (a place of their own), "zeros" or "most_frequent".
     - `unnamed`: some values stayed with their parties, since too few rows have them; so others cannot be told from them.
+    - `fill`: what a missing value becomes where that is the most frequent one.
     """
 
     categories: tuple[Tag, ...]
@@ -122,22 +126,30 @@ class CategoryEncoder(Encoder):
     unknown: str = "error"
     missing: str = "error"
     unnamed: bool = False
+    fill: Tag | None = None
 
     @property
     def has_others(self) -> bool:
         """Whether there is a place for others."""
         return bool(self.together) or self.unnamed or self.unknown == "own"
 
-    def places(self, raw: RawColumn) -> np.ndarray:
-        """For each row the place of its category; after these come others, then missing; -1 for none."""
+    def places(self, raw: RawColumn, min_count: int = 1) -> np.ndarray:
+        """For each row the place of its category; after these come others, then missing; -1 for none.
+
+        - `min_count`: categories in fewer of these rows count as others, where some stayed with their parties (default 1: none).
+        """
         others = len(self.categories) if self.has_others else -1
         missing = len(self.categories) + self.has_others if self.missing == "own" else -1
         if raw.missing.any() and self.missing == "error":
             raise ValueError(_missing_in_words(raw))
         known: dict[Tag, int] = {tag: place for place, tag in enumerate(self.categories)}
         known |= dict.fromkeys(self.together, others)
+        if self.fill is not None:
+            missing = known[self.fill]
         self._check_kind(raw)
         tags = raw.tags()
+        if self.unnamed and min_count > 1:
+            known |= {tag: others for tag, rows in Counter(tags).items() if rows < min_count}
         different = list(dict.fromkeys(tags))
         unknown = [tag for tag in different if tag not in known]
         if unknown and self.unknown == "error" and not self.unnamed:
@@ -161,6 +173,7 @@ class CategoryEncoder(Encoder):
         home = "; some that few rows have stayed with their parties and count as others" if self.unnamed else ""
         unknown = {"error": "", "own": "; unknown ones count as others", "zeros": "; unknown ones have zeros"}
         missing = {"error": "", "own": "; missing ones have a place of their own", "zeros": "; missing ones have zeros"}
+        missing[MOST_FREQUENT] = f"; missing ones become {self.fill}"
         return f"{_listed(self.categories)}{together}{home}{unknown[self.unknown]}{missing[self.missing]}"
 
 
@@ -175,8 +188,8 @@ class OneHotEncoder(CategoryEncoder):
         tags = [*self.categories, *([OTHER] * self.has_others), *([MISSING] * (self.missing == "own"))]
         return tuple(f"{self.column}={tag}" for tag in tags)
 
-    def encode(self, raw: RawColumn) -> np.ndarray:
-        places = self.places(raw)
+    def encode(self, raw: RawColumn, min_count: int = 1) -> np.ndarray:
+        places = self.places(raw, min_count)
         encoded = np.zeros((len(places), len(self.features)))
         known = np.flatnonzero(places >= 0)
         encoded[known, places[known]] = 1.0
@@ -196,8 +209,8 @@ class OrdinalEncoder(CategoryEncoder):
     def features(self) -> tuple[str, ...]:
         return (self.column,)
 
-    def encode(self, raw: RawColumn) -> np.ndarray:
-        return self.places(raw).astype(float)[:, None]
+    def encode(self, raw: RawColumn, min_count: int = 1) -> np.ndarray:
+        return self.places(raw, min_count).astype(float)[:, None]
 
     def in_words(self) -> str:
         return f"from 0 on in the order {self._categories_in_words()}"
@@ -240,38 +253,6 @@ class LabelEncoder:
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
-
-
-ENCODERS: dict[str, type[Encoder]] = {
-    kind.name: kind for kind in (NumberEncoder, MissingEncoder, BinsEncoder, OneHotEncoder, OrdinalEncoder)
-}
-
-
-def encoder_of(words: Mapping[str, Any]) -> Encoder:
-    """From what `to_json` gave; raises ValueError where it is none."""
-    return _made(ENCODERS.get(str(words.get("encoder"))), {k: v for k, v in words.items() if k != "encoder"})
-
-
-def label_of(words: Mapping[str, Any]) -> LabelEncoder:
-    """From what `to_json` gave; raises ValueError where it is none."""
-    return _made(LabelEncoder, words)
-
-
-def _made(kind: Any, words: Mapping[str, Any]) -> Any:
-    if kind is None:
-        raise ValueError("an encoder of the recipe is of no known kind")
-    stated = {name: tuple(value) if isinstance(value, list) else value for name, value in words.items()}
-    for field in dataclasses.fields(kind):
-        if field.name not in stated and field.default is dataclasses.MISSING:
-            raise ValueError(f"an encoder of the recipe lacks {field.name!r}")
-    unknown = sorted(stated.keys() - {field.name for field in dataclasses.fields(kind)})
-    if unknown or not isinstance(stated["column"], str):
-        raise ValueError(f"an encoder of the recipe has {(unknown or ['column'])[0]!r}, which is not known")
-    numbers: list[Any] = [stated.get(name) for name in ("fill", "shift", "scale")] + list(stated.get("edges", ()))
-    odd = [n for n in numbers if n is not None and (isinstance(n, bool) or not isinstance(n, int | float))]
-    if odd or not all(math.isfinite(n) for n in numbers if n is not None) or stated.get("scale", 1) == 0:
-        raise ValueError(f"an encoder of column {stated['column']!r} holds something else than finite numbers")
-    return kind(**stated)
 
 
 def _filled(raw: RawColumn, fill: float | None) -> np.ndarray:

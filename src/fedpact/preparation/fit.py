@@ -21,8 +21,11 @@ SHOWN = 8  # categories of a column in print
 def question(recipe: Recipe, surveys: Mapping[str, Survey]) -> Question:
     """The second question, from the answers to the first by party.
 
-    Raises ValueError with party and column where the parties' columns are of different kinds.
+    Raises ValueError with party and column where the parties' columns are of different kinds, or a party has no rows.
     """
+    empty = [party for party, survey in surveys.items() if not survey.rows]
+    if empty:
+        raise ValueError(f"{title(empty[0])} holds no rows; leave it out or give it some")
     asks, together = recipe.asks, [_summary(ask, place, surveys) for place, ask in enumerate(recipe.asks)]
     centre = np.array(
         [known.mean if ask.squares and known.count else 0.0 for ask, known in zip(asks, together, strict=True)]
@@ -128,6 +131,8 @@ def _kind(ask: Ask, place: int, surveys: Mapping[str, Survey]) -> str:
 
 def _categories(ask: Ask, place: int, surveys: Mapping[str, Survey]) -> tuple[Tag, ...]:
     """All parties' categories: sorted, or in the order that they declare."""
+    if ask.categories == "declared":
+        return _declared(ask.column, {party: survey.sets[place].categories or () for party, survey in surveys.items()})
     told = {tag for survey in surveys.values() for tag in survey.sets[place].categories or ()}
     orders = {p: order for p, survey in surveys.items() if (order := survey.sets[place].order) is not None}
     if not orders:
@@ -141,6 +146,20 @@ def _categories(ask: Ask, place: int, surveys: Mapping[str, Survey]) -> tuple[Ta
             f"declare: {', '.join(map(str, merged))}"
         )
     return tuple(tag for tag in merged if tag in told)
+
+
+def _declared(column: str, by_party: Mapping[str, tuple[Tag, ...]]) -> tuple[Tag, ...]:
+    """The categories that all parties declare alike."""
+    (first, own), *others = by_party.items()
+    for party, theirs in others:
+        if theirs != own:
+            odd = sorted(set(own) ^ set(theirs), key=str)
+            what = f"{odd[0]!r} is declared by one of them only" if odd else "their order differs"
+            raise ValueError(
+                f"column {column!r} declares other categories at {title(party)} than at {title(first)}: {what}; give all parties "
+                "the same, or list them in the recipe's step"
+            )
+    return own
 
 
 def _merged(column: str, orders: Mapping[str, Sequence[Tag]]) -> tuple[Tag, ...]:

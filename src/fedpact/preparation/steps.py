@@ -9,6 +9,7 @@ from typing import Literal
 
 from fedpact.federation.frames import Tag
 from fedpact.preparation.encoders import (
+    MOST_FREQUENT,
     BinsEncoder,
     Encoder,
     LabelEncoder,
@@ -32,6 +33,7 @@ from fedpact.preparation.summary import Ask, Summary
 
 CELLS = 1000  # of a histogram
 Unknown = Literal["error", "own", "zeros"]
+MissingCategory = Literal["error", "own", "zeros", "most_frequent"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,12 +96,17 @@ class NumberStep(Step):
             mean, deviation = known.filled_with(fill)
             return NumberEncoder(column, self.kind, fill, mean, deviation)
         if self.kind == "scale":
-            low, high = known.ends(fill) if self.quantiles is None else map(known.quantile, self.quantiles)
+            if self.quantiles is None:
+                low, high = known.ends(fill)
+            else:
+                known.check_cells()
+                low, high = (known.quantile(share, fill) for share in self.quantiles)
             return NumberEncoder(column, self.kind, fill, low, high - low if high > low else 1.0)
         if self.kind == "bins":
             edges = self.edges
             if edges is None:
-                edges = tuple(known.quantile(k / self.count) for k in range(1, self.count))
+                known.check_cells()
+                edges = tuple(known.quantile(k / self.count, fill) for k in range(1, self.count))
             return BinsEncoder(column, tuple(sorted(set(edges))), fill)
         return NumberEncoder(column, self.kind, fill)
 
@@ -109,7 +116,10 @@ class NumberStep(Step):
         if not isinstance(self.missing, str):
             return float(self.missing)
         known.check_some()
-        return known.mean if self.missing == "mean" else known.quantile(0.5)
+        if self.missing == "mean":
+            return known.mean
+        known.check_cells()
+        return known.quantile(0.5)
 
     def outline(self) -> list[tuple[str, str]]:
         kind = BinsEncoder.name if self.kind == "bins" else NumberEncoder.name
@@ -133,14 +143,15 @@ class CategoryStep(Step):
     """Of columns of categories: one column for each of them, or their places in a list."""
 
     kind: Literal["one_hot", "ordinal"]
-    categories: tuple[Tag, ...] | None = None
+    categories: tuple[Tag, ...] | Literal["declared"] | None = None
     rare: int = 0
     unknown: Unknown = "error"
-    missing: Unknown = "error"
+    missing: MissingCategory = "error"
 
     def ask(self, column: str) -> Ask:
-        told = "none" if self.categories is not None else "all"
-        return Ask(column, categories=told, counts=self.rare > 0, ordered=self.kind == "ordinal")
+        told = "all" if self.categories is None else "declared" if self.categories == "declared" else "none"
+        counts = self.rare > 0 or self.missing == MOST_FREQUENT
+        return Ask(column, categories=told, counts=counts, ordered=self.kind == "ordinal")
 
     def encoders(self, summaries: Sequence[Summary]) -> list[Encoder]:
         return [self._encoder(summary) for summary in summaries]
@@ -148,18 +159,26 @@ class CategoryStep(Step):
     def _encoder(self, known: Summary) -> Encoder:
         kind = OneHotEncoder if self.kind == "one_hot" else OrdinalEncoder
         column = known.ask.column
-        if self.categories is not None:
+        if isinstance(self.categories, tuple):
             return kind(column, self.categories, (), self.unknown, self.missing)
         own = tuple(tag for tag in known.categories if known.counts.get(tag, self.rare) >= self.rare)
         together = tuple(tag for tag in known.categories if tag not in own)
         if not known.categories:
             known.check_some()
+        fill = None
+        if self.missing == MOST_FREQUENT:
+            known.check_some()
+            if not any(known.counts.values()):
+                raise ValueError(
+                    f"column {column!r}: no category is in enough rows of a party to be told, so none is frequent"
+                )
+            fill = max(sorted(known.counts), key=lambda tag: known.counts[tag])  # of equals the first, as scikit-learn
         if self.kind == "ordinal" and known.others > 0 and self.unknown == "error":
             raise ValueError(
                 f"column {column!r}: some categories stay at home, since fewer rows than min_count have them, and so "
                 "have no place among the others: state all in fp.ordinal(..., order=[...])"
             )
-        return kind(column, own, together, self.unknown, self.missing, known.others > 0)
+        return kind(column, own, together, self.unknown, self.missing, known.others > 0, fill)
 
     def outline(self) -> list[tuple[str, str]]:
         return [(self.kind, column) for column in self.columns]
@@ -167,8 +186,10 @@ class CategoryStep(Step):
     def allows(self, encoder: Encoder) -> bool:
         if not isinstance(encoder, OneHotEncoder | OrdinalEncoder):
             return True
-        listed = self.categories is None or (encoder.categories, encoder.together) == (self.categories, ())
-        return listed and (encoder.unknown, encoder.missing) == (self.unknown, self.missing)
+        stated = isinstance(self.categories, tuple)
+        listed = not stated or (encoder.categories, encoder.together) == (self.categories, ())
+        filled = (encoder.fill is not None) == (self.missing == MOST_FREQUENT)
+        return listed and filled and (encoder.unknown, encoder.missing) == (self.unknown, self.missing)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -274,6 +295,11 @@ def impute(
     - `by`: "mean" (default) or "median" over all parties' rows, or a number.
     - `indicator`, `within`, `cells`: as in `fp.standardize`. Indicators come after all columns of the step.
     """
+    if by == MOST_FREQUENT:
+        raise ValueError(
+            "fp.impute(by='most_frequent') is for categories: fp.one_hot(..., missing='most_frequent'), or fp.ordinal; numbers "
+            "have by='median'"
+        )
     if by == "error":
         raise ValueError("fp.impute(by='error'): 'mean', 'median' or a number; fp.passthrough refuses missing values")
     return NumberStep(
@@ -321,30 +347,37 @@ def passthrough(*columns: str) -> NumberStep:
 
 def one_hot(
     *columns: str,
-    categories: Sequence[Tag] | None = None,
+    categories: Sequence[Tag] | Literal["declared"] | None = None,
     rare: int = 0,
     unknown: Unknown = "error",
-    missing: Unknown = "error",
+    missing: MissingCategory = "error",
 ) -> CategoryStep:
     """One column of 0 and 1 for each category that some party has: "smoker=daily", "smoker=former", "smoker=never".
 
     - `columns`: their names; they hold strings, booleans or numbers.
-    - `categories`: which there are, in order; then nothing is told (default: all parties' together, sorted).
+    - `categories`: which there are, in order; then nothing is told. Or "declared": those that the pandas columns declare,
+      whether rows have them or not; parties that declare others are an error (default: all parties' together, sorted).
     - `rare`: categories in fewer rows than this, over all parties, share the column "smoker=(other)" (default 0: none do). What
       fewer rows of a party have than the recipe's `min_count` is not told by it; where no other party tells it either, it is in
       that column too.
     - `unknown`: what is done with a category that nobody had when the recipe was fitted: "error" (default), "own" (it is in the
       column "smoker=(other)", which is there in any case) or "zeros" (all columns are 0). Where categories stayed with their
       parties, unknown ones cannot be told from these and are in "smoker=(other)".
-    - `missing`: what is done with missing ones: "error" (default), "own" (a column "smoker=(missing)") or "zeros".
+    - `missing`: what is done with missing ones: "error" (default), "own" (a column "smoker=(missing)"), "zeros", or
+      "most_frequent": they get the category that most rows of all parties have.
     """
     check_choice("one_hot", "unknown", unknown, ("error", "own", "zeros"))
-    check_choice("one_hot", "missing", missing, ("error", "own", "zeros"))
+    check_choice("one_hot", "missing", missing, ("error", "own", "zeros", MOST_FREQUENT))
     if isinstance(rare, bool) or not isinstance(rare, numbers.Integral) or rare < 0:
         raise ValueError(f"fp.one_hot(rare={rare!r}): a number of rows, at least 0")
-    stated = tag_list("one_hot", "categories", categories)
-    if stated is not None and rare:
-        raise ValueError("fp.one_hot: rare= is for categories that are learnt; leave it out where categories= has them")
+    stated = "declared" if isinstance(categories, str) and categories == "declared" else None
+    if stated is None:
+        stated = tag_list("one_hot", "categories", categories)
+    if isinstance(stated, tuple) and (rare or missing == MOST_FREQUENT):
+        option = "rare=" if rare else "missing='most_frequent'"
+        raise ValueError(
+            f"fp.one_hot: {option} is for categories that are learnt; leave it out where categories= has them"
+        )
     return CategoryStep(column_names("one_hot", columns), "one_hot", stated, int(rare), unknown, missing)
 
 
@@ -352,7 +385,7 @@ def ordinal(
     *columns: str,
     order: Sequence[Tag] | None = None,
     unknown: Literal["error", "own"] = "error",
-    missing: Literal["error", "own"] = "error",
+    missing: Literal["error", "own", "most_frequent"] = "error",
 ) -> CategoryStep:
     """The place of each category in a list, 0, 1, 2, …, as one number.
 
@@ -360,11 +393,16 @@ def ordinal(
     - `order`: all categories from the lowest to the highest; then nothing is told (default: that of ordered pandas categories,
       which have to be the same at all parties; else sorted).
     - `unknown`: what is done with a category that nobody had: "error" (default), or "own": it gets the number after the last.
-    - `missing`: what is done with missing ones: "error" (default), or "own": they get a number after all others.
+    - `missing`: what is done with missing ones: "error" (default); "own": they get a number after all others; or
+      "most_frequent", without `order`: they get the category that most rows of all parties have.
     """
     check_choice("ordinal", "unknown", unknown, ("error", "own"))
-    check_choice("ordinal", "missing", missing, ("error", "own"))
+    check_choice("ordinal", "missing", missing, ("error", "own", MOST_FREQUENT))
     stated = tag_list("ordinal", "order", order)
+    if stated is not None and missing == MOST_FREQUENT:
+        raise ValueError(
+            "fp.ordinal: missing='most_frequent' is for categories that are learnt; leave it out where order= is"
+        )
     return CategoryStep(column_names("ordinal", columns), "ordinal", stated, 0, unknown, missing)
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+SHOWN = 4  # values of a column in an error
+
 
 @dataclasses.dataclass(frozen=True)
 class Mask:
@@ -161,7 +163,11 @@ def _comparable(rows: Mapping[str, Any], name: str, bounds: tuple[Any, ...]) -> 
         raise ValueError(f"column {name!r} holds arrays; a mask compares one value per row")
     for bound in bounds:
         if values.size and values.dtype.kind not in ("U" if isinstance(bound, str) else "biuf"):
-            raise ValueError(f"column {name!r} holds {kind(values)}, which cannot be compared with {bound!r}")
+            shown = ", ".join(map(repr, np.unique(values)[:SHOWN].tolist()))
+            raise ValueError(
+                f"column {name!r} holds {kind(values)}, which cannot be compared with {bound!r}; it has {shown}: compare with "
+                "these, or in a gap by groups=(...)"
+            )
     return values
 
 

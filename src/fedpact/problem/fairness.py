@@ -126,7 +126,10 @@ def _gap(function: RowFunction, group: Any, groups: Any, weights: Any, among: Ma
     if groups is not None:
         chosen = tuple(groups) if isinstance(groups, Iterable) and not isinstance(groups, str) else ()
         if len(chosen) < 2 or not all(map(_is_tag, chosen)) or len(set(chosen)) < len(chosen):
-            raise ValueError(f"groups={groups!r}: two or more different values of column {group!r}, numbers or strings")
+            raise ValueError(
+                f"groups={groups!r}: two or more different values of column {group!r}, numbers or strings, such as (0, 1) or "
+                "('F', 'M'); left out, all values of the column are compared"
+            )
         groups = tuple(value.item() if isinstance(value, np.generic) else value for value in chosen)
     return Gap(function, column, groups, among, weights).expression
 

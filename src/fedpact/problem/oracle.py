@@ -48,6 +48,9 @@ class Oracle(Record):
     discloses: bool = eqx.field(static=True, default=False)
     personal: Own | None = None  # a party's own set and weight, where every party has a model of its own
     units: HolderUnits | None = None  # what w and the values are in (None: the problem's own units)
+    batch_secret: jax.Array | None = (
+        None  # of a party elsewhere, uint32 (2,): mixed into the keys that draw its mini-batches
+    )
 
     @classmethod
     def of(cls, program: Program, rows: Any, weights: Any, index: Any, count: Any, discloses: bool = False) -> "Oracle":

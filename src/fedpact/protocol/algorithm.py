@@ -290,9 +290,30 @@ class Algorithm(eqx.Module):
     def bound(self, setting: Setting) -> Method[Any]:
         """The method for a setting that the declarations allow; may still refuse it."""
 
+    def sends_hessians(self, setting: Setting) -> bool:
+        """Whether parties send Hessians of their functions (default: no)."""
+        return False
+
+    @property
+    def may_miss(self) -> bool:
+        """Whether parties may miss rounds (default: where the options have a field `participation`, and it is below 1)."""
+        return getattr(self, "participation", 1.0) < 1.0
+
+    @property
+    def reads_single_replies(self) -> bool:
+        """Whether the server's part of a round needs every party's reply by itself, as a robust average does; secure sums, which
+        show no single reply, are then impossible (default: no, sums and maxima are enough)."""
+        return False
+
     @property
     def rows_per_mean(self) -> int | None:
         """The rows of a party behind every mean that it sends, of methods that draw some (default None: all rows)."""
+        return None
+
+    @property
+    def noisy_rounds(self) -> int | None:
+        """The rounds of a run with `fp.DifferentialPrivacy`, of methods that ask parties for values and gradients of means over
+        all rows and for nothing else (default None: it asks for more, and is refused)."""
         return None
 
     def title(self, setting: Setting) -> str:

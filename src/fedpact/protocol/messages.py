@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fedpact.protocol import ring
 from fedpact.records import Record, is_addend
 
 
@@ -52,3 +53,13 @@ def merge(replies: list[Reply], places: jax.Array) -> Reply:
 def size_in_bytes(tree: Any) -> int:
     """Bytes of the arrays in a message, as they are sent."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def sealed_bytes(reply: Reply, checked: bool = False) -> int:
+    """Bytes of one party's sums and maxima where they are added up in secret, with a number that says that all are finite.
+
+    checked: and with a tag.
+    """
+    sums, maxima = (sum(leaf.size for leaf in jax.tree.leaves(part)) for part in (reply.sum, reply.max))
+    is_sealed = bool(jax.tree.leaves((reply.sum, reply.max)))
+    return ring.NUMBER_BYTES * (sums + 1) + ring.LADDER_BYTES * maxima + 8 * checked if is_sealed else 0

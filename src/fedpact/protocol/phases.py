@@ -26,7 +26,7 @@ from jax.core import Tracer
 from fedpact.federation.blocks import Block
 from fedpact.problem.oracle import Oracle
 from fedpact.problem.regularizers import FlatRegularizer
-from fedpact.protocol.messages import Reply, alone, size_in_bytes
+from fedpact.protocol.messages import Reply, alone, sealed_bytes, size_in_bytes
 from fedpact.records import Record
 
 PartyStates = Any  # states of all parties: stacked in one process, a version number where they stay with their parties
@@ -43,6 +43,8 @@ class ServerData(Record):
     - `parties`: how many there are.
     - `active`: for each party, whether it is active; empty where rows are split.
     - `coldest_rate`: the least temperature of a smooth rate, at most 1.
+    - `secure`: whether it learns sums over parties only (default: no). `checked`: whether it tells the parties these sums, so
+      that they can compute its points themselves (default: no).
     """
 
     functions: Oracle
@@ -50,6 +52,8 @@ class ServerData(Record):
     parties: int = eqx.field(static=True)
     active: tuple[bool, ...] = eqx.field(static=True, default=())
     coldest_rate: Any = np.float64(1.0)
+    secure: bool = eqx.field(static=True, default=False)
+    checked: bool = eqx.field(static=True, default=False)
 
     def count(self, among: Role | None = None) -> int:
         """How many parties there are, of this role."""
@@ -192,8 +196,12 @@ def as_sent(step: Step) -> Step:
 def traffic_of(ask: Ask, reply: Reply, own: ServerData) -> Traffic:
     """Of one exchange: per party what is broadcast and what comes back, times the parties asked."""
     asked = own.count(ask.among)
-    up = size_in_bytes((reply.sum, reply.max)) * asked + size_in_bytes(reply.per_party)
-    return Traffic(1, up, size_in_bytes(ask.message) * asked)
+    if not own.secure:
+        up = size_in_bytes((reply.sum, reply.max)) * asked + size_in_bytes(reply.per_party)
+        return Traffic(1, up, size_in_bytes(ask.message) * asked)
+    sealed = sealed_bytes(reply, own.checked)
+    down = size_in_bytes(ask.message) + (sealed if own.checked else 0)  # the sums, with the next message
+    return Traffic(1, sealed * asked + size_in_bytes(reply.per_party), down * asked)
 
 
 class GradientRequest(NamedTuple):

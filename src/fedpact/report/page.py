@@ -7,7 +7,7 @@ import dataclasses
 import importlib.resources
 import os
 import pathlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -57,7 +57,7 @@ def write_page(
     parties: tuple[str, ...],
     *,
     rows: Sequence[int] = (),
-    smooth: Collection[str] = (),
+    kinds: Mapping[str, str] | None = None,
     decided: Decided | None = None,
     more: Sequence[str] = (),
 ) -> pathlib.Path:
@@ -73,7 +73,7 @@ def write_page(
       and tau.
     - `parties`: their names, in order.
     - `rows`: how many each of them has (default: not known).
-    - `smooth`: names of constraints on smooth rates, which are called stand-ins (default: none).
+    - `kinds`: by name of a constraint, what its values are where they are not counted, in words (default: none).
     - `decided`: an evaluation (default: none).
     - `more`: sentences about optimality (default: none).
 
@@ -107,7 +107,7 @@ def write_page(
 </header>
 <main>
 <section id="constraints"><h2>What was promised</h2>
-{constraint_tables(certificate, tolerance, smooth, status == "converged")}</section>
+{constraint_tables(certificate, tolerance, kinds or {}, status == "converged")}</section>
 {_decided(decided)}<dl class="figures">{figures}</dl>
 <section id="certificate"><h2>Optimality</h2>
 {certificate_gauges(certificate, tolerance)}{_solved_with(certificate, more)}</section>

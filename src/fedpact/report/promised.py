@@ -6,7 +6,7 @@ is called a stand-in, since it is no share of rows.
 
 import dataclasses
 import math
-from collections.abc import Collection
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -20,6 +20,7 @@ LITTLE = 1e-6  # of the objective: less than this is not worth a word
 
 COUNTED = "counted"
 SMOOTH = "smooth stand-in of a rate, not counted"
+RATES = (COUNTED, SMOOTH)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,13 +43,30 @@ def smooth_rates(problem: Problem) -> frozenset[str]:
     return frozenset(name for name, found in rates.items() if found and not any(rate.is_decision for rate in found))
 
 
-def kind_of(report: ConstraintReport, smooth: Collection[str]) -> str:
-    """What its values are, in words; empty where they are just what was bounded."""
-    return COUNTED if report.is_counted else SMOOTH if report.name in smooth else ""
+def kinds(problem: Problem) -> dict[str, str]:
+    """By name of a constraint, what its values are where the name does not say it: smooth rates, and means of losses.
+
+    A constraint that was given no name is called by its formula, which says it.
+    """
+    named = [constraint for constraint in problem.constraints if constraint.given_name is not None]
+    losses = {
+        c.name: {atom.loss.name for atom, _ in c.expression.atoms() if atom.loss is not None and atom.rate is None}
+        for c in named
+    }
+    of_losses = {name: f"a mean of {sorted(found)[0]}, not a rate" for name, found in losses.items() if found}
+    return of_losses | dict.fromkeys(smooth_rates(problem), SMOOTH)
+
+
+def kind_of(report: ConstraintReport, kinds: Mapping[str, str]) -> str:
+    """What its values are, in words; empty where they are just what was bounded. `kinds`: of those that are not counted."""
+    return COUNTED if report.is_counted else kinds.get(report.name, "")
 
 
 def at_limit(report: ConstraintReport, holder: int, tolerance: float) -> bool:
-    """Whether the limit holds the result back there: no room to a tolerance, or, since counts jump, a multiplier above 0."""
+    """Whether the limit holds the result back there: no room to a tolerance, or, since counts jump, a multiplier above 0.
+    Where values are hidden, room is too: the multipliers say it."""
+    if report.hidden:
+        return report.lower != report.upper and report.multipliers[holder] > 0
     if report.lower == report.upper:
         return False
     return report.margins[holder] <= tolerance * report.unit or (report.is_counted and report.multipliers[holder] > 0)
@@ -58,8 +76,11 @@ def looser(report: ConstraintReport, objective: float, is_rate: bool) -> list[Lo
     """For each side with multipliers above 0, those of all holders together: the bound is theirs together."""
     if report.lower == report.upper:
         return []
+    if report.hidden and math.isfinite(report.upper - report.lower):
+        return []  # nobody knows which side holds the result back
     values, prices = np.asarray(report.values), np.asarray(report.multipliers)
-    upper = np.abs(values - report.upper) <= np.abs(values - report.lower)  # the side that a multiplier belongs to
+    # the side that a multiplier belongs to
+    upper = np.abs(np.nan_to_num(values) - report.upper) <= np.abs(np.nan_to_num(values) - report.lower)
     out = []
     for bound, sign, here in ((report.upper, 1.0, upper), (report.lower, -1.0, ~upper)):
         step = POINT if is_rate or not bound else PART * abs(bound)
@@ -75,7 +96,7 @@ def place_of(report: ConstraintReport) -> str:
         return "over all rows"
     if report.scope == "server":
         return "at the server"
-    return "at each party" if len(report.holders) > 1 else f"at {', '.join(report.holders)}"
+    return "at each party" if len(report.holders) > 1 or report.hidden else f"at {', '.join(report.holders)}"
 
 
 def heading(report: ConstraintReport) -> str:
@@ -83,18 +104,19 @@ def heading(report: ConstraintReport) -> str:
     return report.name if report.name.endswith(report.bound) else f"{report.name} {report.bound}"
 
 
-def in_lines(certificate: Certificate, smooth: Collection[str], tolerance: float, converged: bool) -> list[str]:
+def in_lines(certificate: Certificate, kinds: Mapping[str, str], tolerance: float, converged: bool) -> list[str]:
     """For print: each constraint with its values, and beneath it what a looser bound would buy."""
     lines = []
     for report in certificate.constraints:
-        kind = kind_of(report, smooth)
+        kind = kind_of(report, kinds)
         lines.append(
             f"{heading(report)}, {f'{kind}, ' if kind else ''}{place_of(report)}: {_values(report, tolerance)}"
         )
         if converged:
-            lines += [f"  {each}" for each in looser(report, certificate.objective, bool(kind))]
+            lines += [f"  {each}" for each in looser(report, certificate.objective, kind in RATES)]
         if report.lower == report.upper:
-            lines.append(f"  multiplier {report.multipliers[report.worst]:.4g} at {report.holders[report.worst]}")
+            where = "over the parties, their sizes added up" if report.hidden else f"at {report.holders[report.worst]}"
+            lines.append(f"  multiplier {report.multipliers[report.worst]:.4g} {where}")
     return lines
 
 
@@ -106,6 +128,12 @@ def _values(report: ConstraintReport, tolerance: float) -> str:
             return f"{value}, which breaks {report.bound} by {report.violations[holder]:.3g}"
         return f"{value} (at the limit)" if at_limit(report, holder, tolerance) else value
 
+    if report.hidden:
+        most = report.violations[0]
+        if report.is_broken(0, tolerance):
+            return f"broken somewhere, at no party by more than {most:.3g}; values are hidden"
+        within = "" if not most else f" to {most:.1e}"
+        return f"holds{within} at every party; values are hidden"
     if len(report.holders) <= MANY:
         return ", ".join(map(one, range(len(report.holders))))
     order = np.nan_to_num(report.margins, nan=-np.inf).argsort(kind="stable").tolist()

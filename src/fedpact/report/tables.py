@@ -1,14 +1,14 @@
 """The certificate as gauges, and the constraints as tables, in HTML."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from fedpact.certificate import Certificate, ConstraintReport
 from fedpact.problem.units import Units
 from fedpact.report import markup
-from fedpact.report.promised import COUNTED, at_limit, kind_of, looser, place_of
+from fedpact.report.promised import COUNTED, RATES, SMOOTH, at_limit, kind_of, looser, place_of
 
 MOST_ROWS = 4000  # of all tables together
 FIRST_ROWS = 10  # of a table; further rows are collapsed
@@ -16,6 +16,7 @@ FIRST_CONSTRAINTS = 20
 OPEN_TABLES = 3  # with more constraints than this, their tables are collapsed
 STRIP_WIDTH, STRIP_HEIGHT = 150, 18
 
+HIDDEN = "hidden"  # in place of a number
 SIGNS = {"good": "✓", "edge": "◆", "bad": "✕"}
 
 MEANINGS = {
@@ -70,7 +71,7 @@ def _in_words(units: Units | None) -> str:
     )
 
 
-def constraint_tables(certificate: Certificate, tolerance: float, smooth: Collection[str], converged: bool) -> str:
+def constraint_tables(certificate: Certificate, tolerance: float, kinds: Mapping[str, str], converged: bool) -> str:
     """A table of all constraints, what looser bounds would buy, then a table of each constraint at its holders."""
     reports = certificate.constraints
     if not reports:
@@ -83,12 +84,12 @@ def constraint_tables(certificate: Certificate, tolerance: float, smooth: Collec
             '<th>Constraint</th><th></th><th>Value</th><th class="left">Worst at</th><th>Margin</th><th>Multiplier</th>'
             f'<th class="left">{"Margins of all parties" if many else ""}</th>'
         )
-        rows = [_glance(report, tolerance, smooth) for report in reports]
+        rows = [_glance(report, tolerance, kinds) for report in reports]
         out.append(folded("All constraints, smallest margin first", head, rows, FIRST_CONSTRAINTS, kind="cards"))
     each = []
     for report in many:
         said = filter(
-            None, (_bound(report), kind_of(report, smooth), f"at each of {markup.plural(len(report.holders), 'party')}")
+            None, (_bound(report), kind_of(report, kinds), f"at each of {markup.plural(len(report.holders), 'party')}")
         )
         heading = f"{markup.name(report.name)} <span>{', '.join(said)}</span>"
         table = _holders(report, tolerance, max(FIRST_ROWS, MOST_ROWS // len(many)))
@@ -99,16 +100,16 @@ def constraint_tables(certificate: Certificate, tolerance: float, smooth: Collec
             each.append(f"<details><summary>{heading}</summary>{table}</details>")
     if len(each) > FIRST_ROWS:
         each = ["<details><summary>Party by party</summary>", *each, "</details>"]
-    bought = _looser(certificate, smooth) if converged else ""
-    return "".join([*out, bought, *each, _legend(reports, smooth, tolerance)])
+    bought = _looser(certificate, kinds) if converged else ""
+    return "".join([*out, bought, *each, _legend(reports, kinds, tolerance)])
 
 
-def _looser(certificate: Certificate, smooth: Collection[str]) -> str:
+def _looser(certificate: Certificate, kinds: Mapping[str, str]) -> str:
     """What looser bounds would buy."""
     items = [
         f"<li><b>{markup.name(report.name)}</b>: {markup.text(each)}.</li>"
         for report in certificate.constraints
-        for each in looser(report, certificate.objective, bool(kind_of(report, smooth)))
+        for each in looser(report, certificate.objective, kind_of(report, kinds) in RATES)
     ]
     shown, rest = items[:FIRST_CONSTRAINTS], items[FIRST_CONSTRAINTS:]
     if not shown:
@@ -117,7 +118,7 @@ def _looser(certificate: Certificate, smooth: Collection[str]) -> str:
     return f'<div class="bought"><ul>{"".join(shown)}</ul>{further}</div>'
 
 
-def _legend(reports: Sequence[ConstraintReport], smooth: Collection[str], tolerance: float) -> str:
+def _legend(reports: Sequence[ConstraintReport], kinds: Mapping[str, str], tolerance: float) -> str:
     """What the words of the tables mean."""
     out = (
         "<p><b>Margin</b> is the distance to the bound, negative where it is violated; verdicts are to the "
@@ -129,7 +130,12 @@ def _legend(reports: Sequence[ConstraintReport], smooth: Collection[str], tolera
             "<p><b>Counted</b> values are shares of rows as they are decided, and are compared with the bound exactly. "
             "They move from row to row, so where one is at the limit it may be a few rows inside.</p>"
         )
-    if any(report.name in smooth for report in reports):
+    if any(report.hidden for report in reports):
+        out += (
+            "<p><b>Hidden</b> is what parties keep to themselves: sums over them are secure. Of a constraint at each party "
+            "the server knows the sum of the multipliers, and a power of two that no violation is above.</p>"
+        )
+    if any(kind_of(report, kinds) == SMOOTH for report in reports):
         out += "<p>A <b>smooth stand-in of a rate</b> is no share of rows: the share that is decided may be another one.</p>"
     return out
 
@@ -154,13 +160,13 @@ def _bound(report: ConstraintReport) -> str:
     return "" if report.name.endswith(report.bound) else markup.bound(report.bound)
 
 
-def _glance(report: ConstraintReport, tolerance: float, smooth: Collection[str]) -> str:
+def _glance(report: ConstraintReport, tolerance: float, kinds: Mapping[str, str]) -> str:
     at = report.worst
     label, where = ("Worst at", report.holders[at]) if len(report.holders) > 1 else ("Where", place_of(report))
-    said = ", ".join(filter(None, (_bound(report), kind_of(report, smooth))))
+    said = ", ".join(filter(None, (_bound(report), kind_of(report, kinds))))
     return (
         f'<tr><th scope="row">{markup.name(report.name)} <small>{said}</small></th>'
-        f'{_verdict(report, at, tolerance)}<td data-label="Value">{markup.number(report.values[at])}</td>'
+        f'{_verdict(report, at, tolerance)}<td data-label="Value">{_value(report, at)}</td>'
         f'<td class="left" data-label="{label}">{markup.name(where)}</td>'
         f"{_prices(report, at)}<td>{_strip(report, tolerance) if len(report.holders) > 1 else ''}</td></tr>"
     )
@@ -171,7 +177,7 @@ def _holders(report: ConstraintReport, tolerance: float, most: int) -> str:
     order = np.nan_to_num(report.margins, nan=-np.inf).argsort(kind="stable")
     rows = [
         f'<tr><th scope="row">{markup.name(report.holders[k])}</th>'
-        f"{_verdict(report, k, tolerance)}<td>{markup.number(report.values[k])}</td>{_prices(report, k)}</tr>"
+        f"{_verdict(report, k, tolerance)}<td>{_value(report, k)}</td>{_prices(report, k)}</tr>"
         for k in order[:most]
     ]
     value = f"{COUNTED.capitalize() if report.is_counted else 'Value'}, {markup.bound(report.bound)}"
@@ -184,8 +190,13 @@ def _holders(report: ConstraintReport, tolerance: float, most: int) -> str:
     return out
 
 
+def _value(report: ConstraintReport, at: int) -> str:
+    return HIDDEN if report.hidden else markup.number(report.values[at])
+
+
 def _prices(report: ConstraintReport, at: int) -> str:
-    margin, price = markup.number(report.margins[at], 3), markup.number(report.multipliers[at], 4)
+    margin = HIDDEN if report.hidden and not report.violations[at] else markup.number(report.margins[at], 3)
+    price = markup.number(report.multipliers[at], 4)
     return f'<td data-label="Margin">{margin}</td><td data-label="Multiplier">{price}</td>'
 
 

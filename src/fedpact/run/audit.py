@@ -1,9 +1,9 @@
-"""fp.audit: a run replayed from each passive party's view, and what can be guessed from it."""
+"""fp.audit: a run replayed from the view of a curious passive party (columns) or server (rows), and what it can tell."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, overload
 
 import jax
 import jax.numpy as jnp
@@ -11,15 +11,20 @@ import numpy as np
 
 from fedpact.engines.local import LocalNetwork
 from fedpact.federation.columns import ColumnParties
+from fedpact.federation.rows import Parties, checked_seed, split_rows
+from fedpact.federation.table import Table, as_table
 from fedpact.precision import in_double
 from fedpact.privacy import attacks
 from fedpact.privacy.residuals import EncryptedResiduals
+from fedpact.privacy.secure_sums import SecureAggregation
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Algorithm, Goal, Method
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.options import check
 from fedpact.protocol.phases import Ask, Network, PartyStates, ServerData, play
 from fedpact.run.drivers import begin
+from fedpact.run.row_audit import Attacked, watched
+from fedpact.run.row_leaks import RowAudit
 from fedpact.run.selection import protected
 from fedpact.settings import bind
 from fedpact.settings.base import Bound
@@ -93,33 +98,145 @@ class _Listening:
         return self.network.exchange(asks, states)
 
 
-@in_double
-def audit(
+@overload
+def audit(  # pyright: ignore[reportOverlappingOverload]
     problem: Problem,
     parties: ColumnParties,
     algorithm: Algorithm,
     rounds: int = 100,
     *,
-    privacy: EncryptedResiduals | None = None,
+    privacy: Any = None,
     group: str | None = None,
     seed: int = 0,
-) -> Audit:
-    """Replay a run from each passive party's view, and say how well labels and groups can be inferred from it.
+    server: Any = None,
+    outsiders: Any = None,
+) -> Audit: ...
 
-    - `problem`, `parties`: as in `fp.solve`; the parties hold columns, at least one of them is passive.
-    - `algorithm`: fp.FairVFL or fp.FedBCD.
-    - `rounds`: how many are watched (at least 1, default 100).
-    - `privacy`: fp.EncryptedResiduals(), or None (default) for the plain protocol.
-    - `group`: the column of groups (default: the only column besides the label that has two values; None where there is none).
-    - `seed`: as in `fp.solve` (default 0).
 
-    Returns an `fp.Audit`. Raises ValueError where no party is passive, or the method sends no residuals.
+@overload
+def audit(
+    problem: Problem,
+    parties: Parties | Sequence[Any] | Mapping[str, Any],
+    algorithm: Algorithm,
+    rounds: int = 100,
+    *,
+    privacy: Any = None,
+    group: str | None = None,
+    seed: int = 0,
+    server: Any = None,
+    outsiders: Any = None,
+) -> RowAudit: ...
+
+
+@in_double
+def audit(
+    problem: Problem,
+    parties: ColumnParties | Parties | Any,
+    algorithm: Algorithm,
+    rounds: int = 100,
+    *,
+    privacy: Any = None,
+    group: str | None = None,
+    seed: int = 0,
+    server: Any = None,
+    outsiders: Any = None,
+) -> Audit | RowAudit:
+    """Run a method in this process, and say what somebody curious can compute from what they receive.
+
+    Over columns: how well each passive party can infer labels and groups. Over rows: what the server can compute of each
+    party's rows from the party's replies: rows from Hessians and from gradients of single rows; labels, and which of some known
+    rows are the party's, from gradients and Hessians of all rounds. An attack that fails is no proof that none succeeds.
+
+    - `problem`, `parties`: as in `fp.solve`; of parties that hold columns, at least one is passive.
+    - `algorithm`: over columns fp.FairVFL or fp.FedBCD, over rows any method with one model for all.
+    - `rounds`: how many are watched at most (at least 1, default 100); over rows a run ends where it has converged to 1e-4.
+    - `privacy`: over columns fp.EncryptedResiduals(); over rows fp.SecureAggregation(), with which the attacks get sums over all
+      parties, and maxima as powers of two; or None (default) for the plain protocol.
+    - `group`: over columns, the column of groups (default: the only column besides the label that has two values; None where
+      there is none).
+    - `seed`: as in `fp.solve` (default 0); also of which rows of others are mixed with a party's.
+    - `server`: over rows, the server's own table (default: none).
+    - `outsiders`: over rows, a table of rows that no party holds, with the parties' columns: they are mixed with a party's rows
+      to measure whether the server can tell that somebody holds a row (default: none, not measured).
+
+    Returns an `fp.Audit` over columns, an `fp.RowAudit` over rows. Raises ValueError or TypeError where there is nobody to audit,
+    or the method is not for these parties.
     """
     check("audit", "rounds", rounds, lambda x: x >= 1, "a positive whole number", whole=True)
+    if not isinstance(algorithm, Algorithm):
+        raise TypeError(f"fp.audit takes an algorithm such as fp.InteriorPoint(), not {algorithm!r}")
     if not isinstance(parties, ColumnParties):
-        raise TypeError("fp.audit looks at holders of columns: fp.split_columns")
+        if group is not None:
+            raise ValueError(f"group={group!r}: groups are inferred by holders of columns; leave it out over rows")
+        return _over_rows(problem, parties, algorithm, int(rounds), privacy, checked_seed(seed), server, outsiders)
+    if server is not None or outsiders is not None:
+        raise ValueError("server= and outsiders= are for parties that hold rows; leave them out over columns")
+    return _over_columns(problem, parties, algorithm, int(rounds), privacy, group, seed)
+
+
+def _over_rows(
+    problem: Problem,
+    parties: Any,
+    algorithm: Algorithm,
+    rounds: int,
+    privacy: Any,
+    seed: int,
+    server: Any,
+    outsiders: Any,
+) -> RowAudit:
+    sums = _only_sums(privacy)
+    parties = parties if isinstance(parties, Parties) else split_rows(parties)
+    bound = bind(problem, parties, None if server is None else as_table(server), seed=seed)
+    setting = bound.setting
+    if setting.split == "personal":
+        raise ValueError(
+            "fp.audit does not attack models of the parties' own: with personal= the server receives them anyway"
+        )
+    if any(program.decides for program in setting.programs):
+        raise ValueError(
+            "fp.audit does not follow the corrections of counted rates; audit the smooth rate fp.positive_rate(model) in place "
+            "of fp.decisions(model)"
+        )
+    method = algorithm.bind(setting)
+    recorded, done = watched(bound, method, rounds, seed)
+    others = None if outsiders is None else _outsiders(as_table(outsiders), parties)
+    attacked = Attacked(problem, bound, method, dict(parties.items()), others, recorded, sums, seed)
+    return RowAudit(attacked.leaks(), done, algorithm.title(setting), sums)
+
+
+def _only_sums(privacy: Any) -> bool:
+    """Whether the server receives sums over parties only."""
+    if privacy is None:
+        return False
+    if not isinstance(privacy, SecureAggregation):
+        raise TypeError(f"privacy={privacy!r}: over rows fp.SecureAggregation(), or None")
+    return True
+
+
+def _outsiders(table: Table, parties: Parties) -> Table:
+    """With the columns of the parties' tables."""
+    first = next(iter(parties.values()))
+    missing = [name for name in first.columns if name not in table.columns]
+    if missing:
+        raise ValueError(
+            f"outsiders= has no column {missing[0]!r}; it needs those of the parties: {', '.join(first.columns)}"
+        )
+    if not table.rows:
+        raise ValueError("outsiders= has no rows; leave it out, or give it some that no party holds")
+    return table
+
+
+def _over_columns(
+    problem: Problem,
+    parties: ColumnParties,
+    algorithm: Algorithm,
+    rounds: int,
+    privacy: EncryptedResiduals | None,
+    group: str | None,
+    seed: int,
+) -> Audit:
     if not algorithm.sends_residuals:
-        raise TypeError(f"fp.audit replays fp.FairVFL and fp.FedBCD, not {type(algorithm).__name__}")
+        raise TypeError(f"over columns fp.audit replays fp.FairVFL and fp.FedBCD, not {type(algorithm).__name__}")
     passive = [name for name in parties.names if name not in parties.active]
     if not passive:
         raise ValueError("every party is active and knows the labels; there is nobody to audit")

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedpact.files import write
+from fedpact.files import private_folder, write
 
 FORMAT = 2  # 1 was that of version 0.1, whose states and digests differ
 
@@ -59,7 +59,7 @@ class Folder:
                 raise ValueError(f"save={str(self.path)!r}: {place} is a file; a run is saved in a folder")
         probe = self.path / ".room.part"
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            private_folder(self.path)
             probe.write_bytes(b"?")
             probe.unlink()
         except OSError as error:

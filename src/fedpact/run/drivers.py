@@ -171,7 +171,7 @@ _compiled_quickly: Any = jax.jit(_exchanged, static_argnums=0, compiler_options=
 _compiled_well: Any = jax.jit(_exchanged, static_argnums=0)
 
 
-def _settled(tree: Any) -> Any:
+def settled(tree: Any) -> Any:
     """Every number as an array in the order in which a saved state is read: products of matrices round by their layout."""
     return jax.tree.map(lambda leaf: np.array(leaf, order="C"), tree)
 
@@ -183,11 +183,19 @@ def _on_host(
         return play(phases, own, network, carry, states)
 
 
+@functools.lru_cache(maxsize=8 * KEPT)
+def compiled(function: Any) -> Any:
+    """One of the server's functions, compiled by itself."""
+    return jax.jit(function)
+
+
 def server_data(bound: Bound, network: RunNetwork) -> ServerData:
     """What the server has of its own: for a server that computes on the host, as NumPy arrays but for its rows."""
+    return server_data_on_host(bound) if isinstance(network, ServerOnHost) else bound.server_data
+
+
+def server_data_on_host(bound: Bound) -> ServerData:
     own = bound.server_data
-    if not isinstance(network, ServerOnHost):
-        return own
     constants, regularizer, coldest = jax.device_get((own.functions.constants, own.regularizer, own.coldest_rate))
     functions = dataclasses.replace(own.functions, constants=constants)
     return dataclasses.replace(own, functions=functions, regularizer=regularizer, coldest_rate=coldest)
@@ -197,7 +205,7 @@ def run_phases(phases: Phases, network: RunNetwork, own: ServerData, carry: Any,
     """From a carry and the parties' states to those after the phases."""
     if isinstance(network, ServerOnHost):
         carry, states, _ = _on_host(phases, network, own, carry, states)
-        return _settled(carry), states
+        return settled(carry), states
     if network.traced:
         return _played(tuple(phases), network, own, carry, states)
     carry, states, _ = play(compiled_apart(tuple(phases)), own, network, carry, states)
@@ -293,7 +301,7 @@ def step(method: Method, network: RunNetwork, own: ServerData, server: Any, stat
     if isinstance(network, ServerOnHost):
         carry, states, cost = _on_host(_round_of(method), network, own, server, states)
         with np.errstate(all="ignore"):
-            server, info = _settled(method.finish(own, carry))
+            server, info = settled(method.finish(own, carry))
         return server, states, Line(info, cost)
     if network.traced:
         return one_round(method, network, own, server, states)

@@ -62,6 +62,12 @@ def evaluate(
     if isinstance(model, Result):
         if params is not None:
             raise ValueError("evaluate(params=...): a result has parameters of its own")
+        if model.privacy is not None:
+            raise ValueError(
+                "the result was made with fp.DifferentialPrivacy, and an evaluation counts rows without noise: on the rows of "
+                "the run that would tell more than its ε. For rows of other people, whose counts may be told, use "
+                "fp.evaluate(result.problem.model, parties, params=result.params)"
+            )
         threshold = model.threshold if threshold is None else threshold
     elif not isinstance(model, Model):
         raise TypeError(f"evaluate takes a result, or a model with params=, not a {type(model).__name__}")

@@ -96,6 +96,7 @@ class Run:
             ("algorithm", "another method or options"),
             ("start", "another starting point"),
             ("seed", "another seed"),
+            ("secure", "sums that are secure, or not, as these are"),
         ):
             if before.get(part) != owner.get(part):
                 raise ValueError(
@@ -145,9 +146,7 @@ class Run:
                     if self.certify().holds(self.tolerance) or self.sharpened == SHARPENINGS:
                         return status
                     self.sharpened += 1
-                    factor = 0.3**self.sharpened
-                    stricter = Goal(factor * self.goal.stationarity, factor * self.goal.feasibility)
-                    self.server = self.method.aim(self.server, stricter)
+                    self.server = self.method.aim(self.server, stricter(self.goal, self.sharpened))
                 elif status != Status.running:
                     return status
                 if self.rounds >= max_rounds:
@@ -259,6 +258,7 @@ class Run:
             ended=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
             features=features,
             recipe=recipe,
+            secure=self.bound.secure,
             **answer.more,
         )
         if self.folder is not None:
@@ -323,6 +323,12 @@ def checked_limits(tolerance: Any, max_rounds: Any) -> tuple[float, int]:
     return float(tolerance), int(max_rounds)
 
 
+def stricter(goal: Goal, times: int) -> Goal:
+    """The goal after the certificate has not confirmed the method's own measure so many times."""
+    factor = 0.3**times
+    return Goal(factor * goal.stationarity, factor * goal.feasibility)
+
+
 def goal_of(tolerance: float) -> Goal:
     """What a method aims at to be certified to a tolerance."""
     within: Any = (np.asarray(tolerance), np.asarray(CAUTION * tolerance))
@@ -337,14 +343,16 @@ def _sentence(status: Status, problem: Problem, certificate: Certificate, run: R
         culprit = run.culprit()
         if culprit is not None:
             return culprit
-    if status == Status.stalled and certificate.broken_counts:
-        return sentences.counts_not_met(certificate, run.rounds)
+    if status == Status.stalled:
+        rows = dict(zip(run.bound.names, run.bound.rows, strict=True)) if run.bound.rows else {}
+        fine = sentences.finer_than_a_row(certificate, problem, rows)
+        broken = certificate.broken_counts
+        said = sentences.counts_not_met if broken else sentences.stalled
+        return said(certificate, run.rounds) + fine
     if status == Status.max_rounds:
         return sentences.max_rounds(certificate, run.rounds, run.tolerance)
     if status == Status.diverged:
         return sentences.diverged(certificate, run.answer, run.bound.shape, run.rounds, run.tolerance)
-    if status == Status.stalled:
-        return sentences.stalled(certificate, run.rounds)
     if status == Status.infeasible:
         least = sentences.least_violation(certificate.constraints)
         return sentences.infeasible(certificate, run.answer, problem, run.own.regularizer, least)

@@ -18,25 +18,43 @@ from fedpact.federation.rows import Parties, checked_seed, split_rows, title
 from fedpact.federation.setting import Setting
 from fedpact.federation.table import Table, as_table
 from fedpact.preparation.agreed import AgreedRecipe
+from fedpact.preparation.over_columns import check_recipes, own_table
 from fedpact.preparation.prepare import prepare, prepared, raw_frame
 from fedpact.preparation.recipe import Recipe
+from fedpact.privacy.differential import DifferentialPrivacy
+from fedpact.privacy.secure_sums import SecureAggregation, is_secure
 from fedpact.problem.fingerprint import digest
 from fedpact.problem.split import SplitModel
 from fedpact.problem.statement import Problem
 from fedpact.promises.agreed import AgreedPromise
-from fedpact.protocol.algorithm import Algorithm, Method
+from fedpact.protocol.algorithm import Algorithm, Goal, Method
+from fedpact.protocol.options import check
 from fedpact.run.ask_promise import promised
 from fedpact.run.evaluate import checked_confidence, evaluate
+from fedpact.run.loop import checked_limits, goal_of
+from fedpact.run.match import Matched, align, match
 from fedpact.run.promise import Promise
 from fedpact.run.result import Result
 from fedpact.run.selection import checked_starts, chosen, from_starts, protected, titled
 from fedpact.run.solve import solve
+from fedpact.run.summed import check_in_the_clear, usual_privacy
 from fedpact.settings import bind, setting_of
 from fedpact.settings.base import Agreement, Bound
 
 EVALUATE = ("label", "group", "positive", "threshold", "weights", "bins", "confidence", "min_rows")
 EVALUATION = "evaluation.json"  # beside the files of a saved run
-OPTIONS = ("tolerance", "max_rounds", "start", "starts", "seed", "disclose", "driver", "privacy", "scale")
+OPTIONS = (
+    "tolerance",
+    "max_rounds",
+    "start",
+    "starts",
+    "seed",
+    "disclose",
+    "driver",
+    "privacy",
+    "scale",
+    "largest_reply",
+)
 TERMS = ("confidence", "held_out", "power", "ranges")  # of a promise; its seed is that of the options
 
 
@@ -47,12 +65,23 @@ class Pact:
     - `parties`: the names of the parties, where the file does not define them (default: none).
 
     The file defines `problem`, `parties` (names) and `load(party) -> fp.Table`, and may define `algorithm`, `options` (of
-    `fp.solve`), `server` (a table or a function that returns one), `promise` (a dict of the terms of `fp.promise`: confidence,
-    held_out, power, ranges; then a run ends with its test) and `evaluate` (options of `fp.evaluate`, such as {"label": "y",
-    "group": "sex"}: the answer is evaluated when a run ends, on the parties' tables, with a promise on the rows that it was
-    trained on), and `recipe` (an `fp.Recipe`, which all parties agree on before the run, or one that was fitted before: `load`
-    and `server` then give raw frames); over columns also `active`, the parties with labels and groups (default: the first), and
-    `id`, the column of row identifiers.
+    `fp.solve`, and `largest_reply`: the largest absolute number that a party elsewhere may send in an exchange; default: any
+    finite one), `server` (a table or a function that returns one), and
+
+    - `promise`: a dict of the terms of `fp.promise`, confidence, held_out, power, ranges; a run then ends with its test.
+    - `evaluate`: options of `fp.evaluate`, such as {"label": "y", "group": "sex"}: the answer is evaluated at the end, on the
+      parties' tables, with a promise on the rows that it was trained on.
+    - `recipe`: an `fp.Recipe`, which all parties agree on before the run, or one that was fitted before; `load` and `server` then
+      give raw frames. Over columns a dict with one for each party, which is fitted to its own columns at home.
+    - `watch`: a function without arguments that gives a tracker, such as `lambda: fp.trackers.MLflow("clinics")`; only the
+      process that leads the run calls it.
+    - `keys`: a dict with the public key of each party, as `fedpact keys` prints it, by which parties know each other where sums
+      are secure.
+    - Over columns `active`, the parties with labels and groups (default: the first), `id`, the column of row identifiers, and
+      `align`, the same where the parties hold different rows, whose ids are then matched privately before the run.
+
+    Sums are secure (`fp.SecureAggregation`) where there are three parties or more and the method needs sums only; the options
+    say otherwise with "privacy": None.
 
     Raises FileNotFoundError, and ValueError or TypeError where a definition is missing or of another type.
     """
@@ -83,14 +112,26 @@ class Pact:
         unknown = [name for name in self.options if name not in OPTIONS]
         if unknown:
             raise ValueError(f"{self.path}: options has {unknown[0]!r}; it may have {', '.join(OPTIONS)}")
+        self._check_largest_reply()
         self.evaluate: Mapping[str, Any] | None = module.get("evaluate")
         self._check_evaluate()
         self.promise = self._promise(module.get("promise"))
         self.recipe: Recipe | AgreedRecipe | None = module.get("recipe")
+        self.recipes: dict[str, Recipe | AgreedRecipe] = {}  # over columns, by party
         self._server: Any = module.get("server")
+        self._watch: Any = module.get("watch")
+        if self._watch is not None and not callable(self._watch):
+            raise TypeError(
+                f"{self.path}: `watch` should be a function without arguments that gives a tracker, such as lambda: "
+                f"fp.trackers.TensorBoard('runs'), not {self._watch!r}"
+            )
         self.active = self._active(module.get("active"))
         self.id: str | None = module.get("id")
+        self.keys = self._keys(module.get("keys"))
+        self.align = self._align(module.get("align"))
+        self.matched: Matched | None = None  # the parties' tables, once `tables` has matched them
         self._check_recipe()
+        _ = self.checks_points  # which may be impossible
 
     def _part(self, module: Mapping[str, Any], name: str, kind: Any, words: str) -> Any:
         if name not in module:
@@ -98,6 +139,16 @@ class Pact:
         if not isinstance(module[name], kind):
             raise TypeError(f"{self.path}: `{name}` should be {words}, not a {type(module[name]).__name__}")
         return module[name]
+
+    @property
+    def largest_reply(self) -> float | None:
+        """The largest absolute number that a party elsewhere may send in an exchange; None for any finite one."""
+        return self.options.get("largest_reply")
+
+    def _check_largest_reply(self) -> None:
+        if self.largest_reply is not None:
+            owner, words = f"{self.path}: options", "the largest number that a party may send, over 0"
+            check(owner, "largest_reply", self.largest_reply, lambda x: x > 0, words)
 
     def _check_evaluate(self) -> None:
         if self.evaluate is None:
@@ -111,10 +162,18 @@ class Pact:
         checked_confidence(self.confidence)
 
     def _check_recipe(self) -> None:
+        if isinstance(self.recipe, Mapping) and self.columns:
+            try:
+                check_recipes(self.recipe, self.parties)
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"{self.path}: {error}") from None
+            self.recipes, self.recipe = dict(self.recipe), None
         if not isinstance(self.recipe, Recipe | AgreedRecipe | None):
             raise TypeError(f"{self.path}: `recipe` should be an fp.Recipe, not {self.recipe!r}")
         if self.recipe is not None and self.columns:
-            raise ValueError(f"{self.path}: a recipe is for parties that hold rows; prepare split columns in `load`")
+            raise ValueError(
+                f"{self.path}: over columns every party has a recipe of its own: recipe = {{{self.parties[0]!r}: fp.Recipe(...)}}"
+            )
         if isinstance(self.recipe, Recipe) and self.promise is not None:
             raise ValueError(
                 f"{self.path}: a recipe that is fitted in the run sees the rows that a promise holds out, so they would not be "
@@ -138,6 +197,52 @@ class Pact:
             raise ValueError(f"{self.path}: promise = {terms!r} should be a dict that may have {', '.join(TERMS)}")
         return AgreedPromise.of(self.problem, self.parties, seed=self.options.get("seed", 0), **terms)
 
+    def _keys(self, keys: Any) -> dict[str, str] | None:
+        """The parties' public keys, where the file has them."""
+        if keys is None:
+            return None
+        from fedpact.privacy.masks import checked_public
+
+        if not isinstance(keys, Mapping) or set(keys) != set(self.parties):
+            raise ValueError(
+                f"{self.path}: `keys` should be a dict with the public key of each of {', '.join(self.parties)}"
+            )
+        for name, key in keys.items():
+            try:
+                checked_public(key)
+            except ValueError as error:
+                raise ValueError(f"{self.path}: keys[{name!r}]: {error}") from None
+        return dict(keys)
+
+    @property
+    def privacy(self) -> Any:
+        """What the options say; else secure sums, where the method needs sums only and there are three parties."""
+        if "privacy" in self.options:
+            return self.options["privacy"]
+        return usual_privacy(self.problem, len(self.parties), len(self.active), self.algorithm)
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether the server learns sums over parties only."""
+        return is_secure(self.privacy)
+
+    @property
+    def checks_points(self) -> bool:
+        """Whether every party computes the server's points itself and refuses others."""
+        if not self.is_secure:
+            return False
+        asked, possible = self.privacy.checked, not self.columns and self._server is None
+        if asked and not possible:
+            what = "over columns" if self.columns else "where the server has rows of its own"
+            raise ValueError(
+                f"{self.path}: fp.SecureAggregation(checked=True): {what} parties cannot compute its points"
+            )
+        return possible and (self.keys is not None if asked is None else asked)
+
+    def check_in_the_clear(self, setting: Setting) -> None:
+        """Raises ValueError where Hessians in the clear would give rows away, and the options do not say `privacy` at all."""
+        check_in_the_clear(self.options_for(setting), setting, self.options)
+
     def _active(self, active: Any) -> tuple[str, ...]:
         """The parties that hold labels and groups where columns are split; none where rows are."""
         if active is None:
@@ -147,6 +252,21 @@ class Pact:
         if unknown or not named:
             raise ValueError(f"{self.path}: active = {active!r} should name some of {', '.join(self.parties)}")
         return tuple(name for name in self.parties if name in named)
+
+    def _align(self, align: Any) -> str | None:
+        """The column of ids by which rows are matched before a run; it is then also `id`."""
+        if align is None:
+            return None
+        if not isinstance(align, str):
+            raise TypeError(f"{self.path}: `align` should be the name of the column of ids, not {align!r}")
+        if not self.columns:
+            raise ValueError(f"{self.path}: align = {align!r} is for parties that hold columns of the same rows")
+        if self.id not in (None, align):
+            raise ValueError(
+                f"{self.path}: rows are matched by align = {align!r}, so `id` is the same, not {self.id!r}"
+            )
+        self.id = align
+        return align
 
     @contextlib.contextmanager
     def with_parties(self) -> Iterator[pathlib.Path]:
@@ -169,27 +289,41 @@ class Pact:
     @property
     def disclose(self) -> bool | None:
         """Whether parties disclose constraints and multipliers in each round; None where it depends on how many there are."""
-        return False if self.columns or self.starts > 1 else self.options.get("disclose")
+        if self.columns or self.starts > 1:
+            return False
+        stated = self.options.get("disclose")
+        return bool(stated) if self.is_secure else stated
 
     @property
     def digest(self) -> str:
         """A digest of what all sites must agree on: problem, parties, method, options, and the version of fedpact."""
         agreed = [self.parties, self.active, self.id, self.algorithm, dict(self.options), __about__.VERSION]
         agreed += [] if self.evaluate is None else [dict(self.evaluate)]
+        agreed += [] if self.keys is None else [self.keys]
         if self.promise is not None:
             agreed += [self.promise.terms, [tested.range for tested in self.promise.statements.means]]
-        if self.recipe is not None:
+        if self.recipe is not None or self.recipes:
             agreed.append(self.recipe_digest)
+        if self.align is not None:
+            agreed.append(["align", self.align])
         return digest([digest(self.problem.public), *agreed])
 
     @property
     def recipe_digest(self) -> str:
         """A digest of the recipe, as it is stated or as it was fitted before."""
-        return digest(self.recipe.to_json() if isinstance(self.recipe, AgreedRecipe) else self.recipe)
+        stated = [self.recipes[name] for name in self.parties] if self.recipes else [self.recipe]
+        parts = [each.to_json() if isinstance(each, AgreedRecipe) else each for each in stated]
+        return digest(parts if self.recipes else parts[0])
 
     def options_for(self, setting: Setting) -> Algorithm:
         """The method for a setting: the pact's own or the default one, with its `privacy` option."""
-        return protected(chosen(self.algorithm, setting), self.options.get("privacy"))
+        privacy = self.privacy
+        if isinstance(privacy, DifferentialPrivacy):
+            raise ValueError(
+                f"{self.path}: fp.DifferentialPrivacy is for fp.solve in one process so far; a deployed party does not yet draw "
+                "noise, nor keep account of what it has told"
+            )
+        return protected(chosen(self.algorithm, setting), privacy)
 
     def method_for(self, setting: Setting) -> Method:
         """What runs: that method, bound to the setting with the pact's options `scale` and `starts`."""
@@ -206,6 +340,11 @@ class Pact:
         return checked_starts(self.options.get("starts", 1), self.options.get("disclose"))
 
     @property
+    def goal(self) -> Goal:
+        """What the method aims at."""
+        return goal_of(checked_limits(self.options.get("tolerance", 1e-4), 1)[0])
+
+    @property
     def setting(self) -> type[Bound]:
         """The setting of the problem: rows, columns, or rows with personal models."""
         return setting_of(self.problem)
@@ -214,18 +353,24 @@ class Pact:
     def agreement(self) -> Agreement:
         """What all sites agree on besides the method."""
         start, seed = self.options.get("start"), checked_seed(self.options.get("seed", 0))
-        return Agreement(self.problem, self.parties, self.active, self.id, start, seed, self.disclose)
+        matched = self.align is not None
+        return Agreement(self.problem, self.parties, self.active, self.id, matched, start, seed, self.disclose)
 
     def bind(self, tables: Parties | ColumnParties) -> Bound:
         """The problem with all parties' tables, as `tables` gives them."""
         agreed = self.agreement
         server = None if self.columns else self.server_table(tables.recipe)
-        return bind(self.problem, tables, server, start=agreed.start, seed=agreed.seed, disclose=agreed.disclose)
+        bound = bind(self.problem, tables, server, start=agreed.start, seed=agreed.seed, disclose=agreed.disclose)
+        return bound.secured(self.checks_points) if self.is_secure else bound
 
     def server_table(self, agreed: AgreedRecipe | None = None) -> Table | None:
         """The server's own table; where `server` is a function, only the server calls it. `agreed`: the recipe, fitted."""
         rows = self._server() if callable(self._server) else self._server
         return None if rows is None else self._table(rows, "the server", agreed)
+
+    def watch(self) -> Any:
+        """What is told of the rounds where the run is led: what the pact's `watch()` gives; None where it has none."""
+        return None if self._watch is None else self._watch()
 
     def frame(self, party: str) -> Any:
         """What `load` gives for a party. Raises ValueError where it fails."""
@@ -234,28 +379,45 @@ class Pact:
         except Exception as error:
             raise ValueError(f"{self.path}: load({party!r}) fails: {type(error).__name__}: {error}") from error
 
-    def table(self, party: str, agreed: AgreedRecipe | None = None) -> Table:
-        """The table of one party. `agreed`: the recipe, fitted. Raises ValueError where `load` fails."""
+    def table(self, party: str, agreed: AgreedRecipe | None = None, min_count: int = 1) -> Table:
+        """The table of one party. Raises ValueError where `load` fails.
+
+        - `agreed`: the recipe, fitted (default: none). `min_count`: as in its `transform`.
+        """
         frame = self.frame(party)
         try:
-            return self._table(frame, title(party), agreed)
+            if self.recipes:
+                return own_table(self.recipes[party], frame, party, self.id)
+            return self._table(frame, title(party), agreed, min_count)
         except Exception as error:
             raise ValueError(f"{self.path}: load({party!r}) fails: {type(error).__name__}: {error}") from error
 
-    def _table(self, rows: Any, owner: str, agreed: AgreedRecipe | None) -> Table:
-        return as_table(rows) if agreed is None else prepared(agreed, raw_frame(rows), owner)
+    def recipe_of_labels(self) -> dict[str, AgreedRecipe] | None:
+        """Over columns the first active party's recipe, fitted, where its rows are on this machine; None where there is none."""
+        if not self.recipes or self._server is not None:
+            return None
+        return {self.active[0]: self.table(self.active[0]).recipe}
 
-    def tables(self) -> Parties | ColumnParties:
-        """The tables of all parties, loaded in this process."""
+    def _table(self, rows: Any, owner: str, agreed: AgreedRecipe | None, min_count: int = 1) -> Table:
+        return as_table(rows) if agreed is None else prepared(agreed, raw_frame(rows), owner, min_count)
+
+    def tables(self, *, blinded: bool = True) -> Parties | ColumnParties:
+        """The tables of all parties, loaded in this process. Where the pact has `align`, their rows in common: found by private
+        matching, or, with `blinded` False, by comparing the ids, which is faster and gives the same."""
         if self.recipe is not None:
             return prepare(self.recipe, {party: self.frame(party) for party in self.parties})
-        loaded = {party: self.table(party) for party in self.parties}
+        loaded: Mapping[str, Table] = {party: self.table(party) for party in self.parties}
+        if self.align is not None:
+            loaded = self.matched = match(loaded, self.align) if blinded else align(loaded, self.align)
         return split_columns(loaded, active=self.active, id=self.id) if self.columns else split_rows(loaded)
 
     def run(self, parties: Parties | ColumnParties, **options: Any) -> Result | Promise:
         """Solve in this process, test and evaluate where the pact says so; `options` override those of the pact."""
         server: dict[str, Any] = {} if self.columns else {"server": self.server_table(parties.recipe)}
-        stated = {**server, **self.options, **options}
+        stated = {**server, "watch": self.watch(), **self.options, **options}
+        if options.get("engine") is None and "privacy" not in options:  # a mesh adds up in the clear
+            stated["privacy"] = SecureAggregation(self.checks_points) if self.is_secure else self.privacy
+        stated.pop("largest_reply", None)  # of parties elsewhere
         if self.promise is None:
             return self._evaluated(solve(self.problem, parties, self.algorithm, **stated), parties, options.get("save"))
         promise = promised(self.promise, parties, self.algorithm, **stated)

@@ -11,6 +11,7 @@ from fedpact.certificate import Certificate, ConstraintReport
 from fedpact.evaluation.table import Evaluation, cells, titled
 from fedpact.prediction.predictor import warn
 from fedpact.preparation.agreed import AgreedRecipe
+from fedpact.privacy.differential import PrivacySpent
 from fedpact.problem.fingerprint import digest
 from fedpact.problem.statement import Problem
 from fedpact.report import promised
@@ -41,6 +42,9 @@ class Result:
     - `ended`: when the run did, as text in UTC (default: not known).
     - `features`: the names of the features, in order, over columns by party (default None: not known).
     - `recipe`: what made them of raw columns, where `fp.prepare` did (default None).
+    - `secure`: whether sums were secure (`fp.SecureAggregation`; default: no).
+    - `privacy`: what a run with `fp.DifferentialPrivacy` told of single rows, an `fp.PrivacySpent` (default None: without noise).
+      The numbers of the certificate and of the history are then noisy, too.
     - `widths`: over columns how many features each party has, where its part is in this process (default None).
 
     Where every party has a model of its own, `params` are keyed by party and lie in the parties' sets; `average` is their mean,
@@ -72,6 +76,8 @@ class Result:
     features: tuple[str, ...] | dict[str, tuple[str, ...] | None] | None = None
     recipe: AgreedRecipe | None = None
     widths: dict[str, int] | None = None
+    privacy: PrivacySpent | None = None
+    secure: bool = False
 
     @property
     def converged(self) -> bool:
@@ -175,7 +181,7 @@ class Result:
             decided = Decided(head, cells(self.evaluation), notes, names=2 if self.evaluation.groups else 1)
         return write_page(
             pathlib.Path(path), str(self.problem), self.status, self.message, self._figures(), self.certificate, self.history,
-            self.parties, rows=self.rows, smooth=promised.smooth_rates(self.problem), decided=decided, more=self._personal(),
+            self.parties, rows=self.rows, kinds=promised.kinds(self.problem), decided=decided, more=self._personal(),
         )  # fmt: skip
 
     def _figures(self) -> dict[str, str]:
@@ -195,11 +201,13 @@ class Result:
             "sent up": in_bytes(self.bytes_up),
             "sent down": in_bytes(self.bytes_down),
             "time": f"{self.seconds:.2f} s after {self.compile_seconds:.2f} s of compiling",
+            **({} if self.privacy is None else {"differential privacy": str(self.privacy)}),
+            **({} if not self.secure else {"secure sums": self._hidden()}),
         }
 
     def __str__(self) -> str:
         c, s = self.certificate, self.summary()
-        lines = promised.in_lines(c, promised.smooth_rates(self.problem), self.tolerance, self.converged)
+        lines = promised.in_lines(c, promised.kinds(self.problem), self.tolerance, self.converged)
         if self.evaluation is not None:
             lines += str(self.evaluation).splitlines()
         lines += [
@@ -207,9 +215,20 @@ class Result:
             f"complementarity {c.complementarity:.1e}   (tolerance {s['tolerance']}{_units_in_words(c)})",
             *([] if c.stand_ins is None else [promised.solved_with(c.stand_ins, c.objective)]),
             *self._personal(),
+            *([] if self.privacy is None else [str(self.privacy)]),
+            *([] if not self.secure else [self._hidden()]),
             f"{s['method']}: {s['rounds']} rounds, {s['sent up']} up, {s['sent down']} down, {s['time']}",
         ]
         return "\n".join([f"{self.status}: {self.message}", *(f"  {line}" for line in lines)])
+
+    def _hidden(self) -> str:
+        """What secure sums hid from whom, and their price."""
+        apart = any(report.hidden for report in self.certificate.constraints)
+        own = ", and no party's own constraints" if apart else ""
+        return (
+            f"sums over {len(self.parties)} parties are secure: the server learns these and maxima up to a power of two, nothing "
+            f"that one party said{own}; a number takes 16 bytes up instead of 8, a maximum 1,024"
+        )
 
     def _personal(self) -> list[str]:
         """Where sets are personal: how far outside them models are."""

@@ -71,6 +71,9 @@ def predictor_of(result: "Result") -> Predictor:
     """The model of a result, with the parties' own models or parts where they are in this process."""
     problem, model, params = result.problem, result.problem.model, result.params
     features, recipe = result.features, result.recipe
+    recipes = recipe if isinstance(recipe, dict) else dict.fromkeys(result.parties, recipe)
+    if isinstance(recipe, dict):  # over columns each party has its own; labels are read by that of their holder
+        recipe = next((own for own in recipe.values() if own.label is not None), None)
     by_party = features if isinstance(features, dict) else dict.fromkeys(result.parties, features)
     split = "columns" if isinstance(model, SplitModel) else "rows" if result.average is None else "personal"
     parts: dict[str, Predictor] = {}
@@ -78,7 +81,9 @@ def predictor_of(result: "Result") -> Predictor:
     if isinstance(model, SplitModel) and result.widths:
         bottoms = {name: model.bottom_for(width) for name, width in result.widths.items()}
         parts = {
-            name: part_of(problem, bottom, params[name], name, result.parties, outcome, by_party[name], recipe)
+            name: part_of(
+                problem, bottom, params[name], name, result.parties, outcome, by_party[name], recipes.get(name)
+            )
             for name, bottom in bottoms.items()
         }
     elif result.unprojected is not None:
@@ -91,7 +96,7 @@ def predictor_of(result: "Result") -> Predictor:
         **_trained(model, shared),
         rule=_rule(problem, result.threshold, recipe),
         features=None if isinstance(features, dict) else features,
-        recipe=recipe,
+        recipe=None if split == "columns" else recipe,
         status=result.status,
         message=result.message,
         certificate=_certificate(result),
@@ -168,14 +173,14 @@ def _rule(problem: Problem, threshold: float | None, recipe: AgreedRecipe | None
 def _certificate(result: "Result") -> dict[str, Any]:
     """The certificate as text and numbers; None in place of what is not finite."""
     certificate: Certificate = result.certificate
-    smooth = promised.smooth_rates(result.problem)
+    kinds = promised.kinds(result.problem)
     numbers = {name: _finite(getattr(certificate, name)) for name in (*NUMBERS, "objective")}
-    constraints = [_constraint(report, result.tolerance, smooth) for report in certificate.constraints]
-    words = promised.in_lines(certificate, smooth, result.tolerance, result.converged)
+    constraints = [_constraint(report, result.tolerance, kinds) for report in certificate.constraints]
+    words = promised.in_lines(certificate, kinds, result.tolerance, result.converged)
     return {"tolerance": result.tolerance, **numbers, "constraints": constraints, "words": words}
 
 
-def _constraint(report: ConstraintReport, tolerance: float, smooth: frozenset[str]) -> dict[str, Any]:
+def _constraint(report: ConstraintReport, tolerance: float, kinds: dict[str, str]) -> dict[str, Any]:
     def by_holder(numbers: Sequence[float]) -> dict[str, float | None]:
         return dict(zip(report.holders, map(_finite, numbers), strict=True))
 
@@ -183,7 +188,7 @@ def _constraint(report: ConstraintReport, tolerance: float, smooth: frozenset[st
         "name": report.name,
         "bound": report.bound,
         "scope": report.scope,
-        "kind": promised.kind_of(report, smooth),
+        "kind": promised.kind_of(report, kinds),
         "values": by_holder(report.values),
         "margins": by_holder(report.margins),
         "multipliers": by_holder(report.multipliers),

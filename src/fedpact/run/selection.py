@@ -11,7 +11,9 @@ from fedpact.federation.columns import ColumnParties
 from fedpact.federation.rows import Parties
 from fedpact.federation.setting import Setting
 from fedpact.precision import in_double
+from fedpact.privacy.differential import DifferentialPrivacy
 from fedpact.privacy.residuals import EncryptedResiduals
+from fedpact.privacy.secure_sums import SecureAggregation
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Algorithm, Begin, Goal, Method
 from fedpact.protocol.options import check
@@ -59,17 +61,24 @@ def hessian_work(setting: Setting) -> float:
     return float(lines) * setting.size**2
 
 
-def chosen(algorithm: Algorithm | None, setting: Setting) -> Algorithm:
+def chosen(algorithm: Algorithm | None, setting: Setting, privacy: Any = None) -> Algorithm:
     """The method that the user chose, or the default one."""
+    if algorithm is None and isinstance(privacy, DifferentialPrivacy):
+        from fedpact.algorithms.primal_dual.method import PrimalDual
+
+        return PrimalDual()
     return algorithm or automatic(setting)
 
 
-def protected(algorithm: Algorithm, privacy: EncryptedResiduals | None) -> Algorithm:
-    """The same method with its residuals encrypted. Raises ValueError for methods that send none."""
-    if privacy is None:
+def protected(algorithm: Algorithm, privacy: EncryptedResiduals | SecureAggregation | None) -> Algorithm:
+    """The same method, with its residuals encrypted where that is wanted. Raises ValueError for methods that send none."""
+    if privacy is None or isinstance(privacy, SecureAggregation):
         return algorithm
     if not isinstance(privacy, EncryptedResiduals):
-        raise TypeError(f"privacy={privacy!r}: fp.EncryptedResiduals(), or None")
+        raise TypeError(
+            f"privacy={privacy!r}: fp.SecureAggregation(), fp.EncryptedResiduals(), in fp.solve also fp.DifferentialPrivacy, or "
+            "None"
+        )
     if not algorithm.sends_residuals:
         raise ValueError(f"fp.EncryptedResiduals protects fp.FairVFL and fp.FedBCD, not {type(algorithm).__name__}")
     return dataclasses.replace(algorithm, privacy=privacy)

@@ -1,7 +1,7 @@
 """A result's status as a sentence that says what was found, whose doing it is, and what to do about it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -45,6 +45,30 @@ def counts_not_met(certificate: Certificate, rounds: int) -> str:
     )
 
 
+def finer_than_a_row(certificate: Certificate, problem: Problem, rows: Mapping[str, int]) -> str:
+    """Which counted limits leave less room than one row moves a rate, where a run ends without progress; "" where none does.
+
+    - `rows`: of each party. A rate over them, or over some of them, moves by one over their number or more.
+    """
+    stated = {constraint.name: constraint.expression.terms for constraint in problem.constraints}
+    told = []
+    for report in certificate.constraints:
+        terms = stated.get(report.name, ())
+        factors = [float(term.coefficient) for term in terms if getattr(term.atom, "weights", None) is None]
+        sizes = [rows[holder] for holder in report.holders if holder in rows]
+        count = (
+            min(sizes, default=0) if report.scope == "party" else sum(rows.values()) if report.scope == "pooled" else 0
+        )
+        if not report.is_counted or not count or len(factors) < max(1, len(terms)) or min(factors) <= 0:
+            continue  # differences of rates may be below 0, so that 0 is no end of theirs
+        step = min(factors) / count
+        if min(report.upper, sum(factors) - report.lower, report.upper - report.lower) < step:
+            told.append(f"{report.name!r} ({report.bound}): one row more or less moves it by {step:.3g} or more")
+    if not told:
+        return ""
+    return f". This limit is finer than rows can be counted: {' and '.join(told[:MANY])}; leave room for a few rows"
+
+
 def max_rounds(certificate: Certificate, rounds: int, tolerance: float) -> str:
     numbers = numbers_of(certificate)
     done = f"stopped at max_rounds={rounds}; {numbers}; go on with a larger max_rounds=, or with save= and resume=True"
@@ -53,8 +77,7 @@ def max_rounds(certificate: Certificate, rounds: int, tolerance: float) -> str:
         return done
     worst = max(broken, key=lambda r: max(r.violations) / r.unit)
     at = int(np.argmax(worst.violations))
-    place = f"{worst.values[at]:.6g} at {worst.holders[at]}, wanted {worst.bound}"
-    return f"{done}. The best that was reached breaks {worst.name!r}: {place}"
+    return f"{done}. The best that was reached breaks {worst.name!r}: {_place(worst, at, '.6g')}"
 
 
 def diverged(certificate: Certificate, answer: Answer, shape: Shape, rounds: int, tolerance: float) -> str:
@@ -125,9 +148,14 @@ def infeasible(certificate: Certificate, answer: Answer, problem: Problem, h: Fl
 
 
 def _at_worst(report: ConstraintReport) -> str:
-    return (
-        f"{report.name!r} ({report.values[report.worst]:.3g} at {report.holders[report.worst]}, wanted {report.bound})"
-    )
+    return f"{report.name!r} ({_place(report, report.worst, '.3g')})"
+
+
+def _place(report: ConstraintReport, at: int, digits: str) -> str:
+    """A value, whose it is and its bound; where values are hidden, what is known of them."""
+    if report.hidden:
+        return f"broken at some party by at most {report.violations[at]:{digits}}, wanted {report.bound}"
+    return f"{report.values[at]:{digits}} at {report.holders[at]}, wanted {report.bound}"
 
 
 def stalled(certificate: Certificate, rounds: int) -> str:

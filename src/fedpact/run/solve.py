@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import warnings
 from collections.abc import Callable
 from typing import Any, get_args
 
@@ -10,12 +9,15 @@ import numpy as np
 
 from fedpact import __about__
 from fedpact.engines.local import Local
+from fedpact.engines.secure import SecureLocal
 from fedpact.federation.binding import drawn_starts
 from fedpact.federation.columns import ColumnParties
 from fedpact.federation.rows import Parties, checked_seed, split_rows
 from fedpact.federation.table import as_table
 from fedpact.precision import in_double, kept_programs
+from fedpact.privacy.differential import DifferentialPrivacy
 from fedpact.privacy.residuals import EncryptedResiduals
+from fedpact.privacy.secure_sums import SecureAggregation, checked_parties, is_secure
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Algorithm
 from fedpact.protocol.engine import Engine
@@ -23,10 +25,12 @@ from fedpact.run.checkpoint import Folder
 from fedpact.run.fingerprint import digest, digest_of_data
 from fedpact.run.history import History
 from fedpact.run.loop import Driver, Run, checked_limits
+from fedpact.run.private import PrivateRun
 from fedpact.run.progress import ProgressLine
 from fedpact.run.result import Result
 from fedpact.run.saved_model import reads_features
 from fedpact.run.selection import checked_starts, chosen, from_starts, protected, titled
+from fedpact.run.watching import finished
 from fedpact.settings import bind
 
 
@@ -48,7 +52,7 @@ def solve(
     disclose: bool | None = None,
     driver: Driver | None = None,
     watch: Callable[[History], None] | None = None,
-    privacy: EncryptedResiduals | None = None,
+    privacy: EncryptedResiduals | SecureAggregation | DifferentialPrivacy | None = None,
     engine: Engine | None = None,
     scale: bool = True,
 ) -> Result:
@@ -58,7 +62,7 @@ def solve(
     - `parties`: who holds which rows or columns: from `fp.split_rows` or `fp.split_columns`, or a list or mapping of tables.
     - `algorithm`: the method and its options (default: `fp.InteriorPoint()` up to 400 parameters, `fp.ProxAL(fp.LBFGS())`
       above, or where Hessians would take 4e9 multiplications a round; over columns `fp.FairVFL()`, with personal sets
-      `fp.PersonalProjected()`; `fp.explain` says which and why).
+      `fp.PersonalProjected()`, with `fp.DifferentialPrivacy` `fp.PrimalDual()`; `fp.explain` says which and why).
     - `tolerance`: on stationarity, feasibility and complementarity (> 0, default 1e-4), in the units that `scale` says.
     - `max_rounds`: rounds of communication in all, those before a resume included (>= 1, default 10,000).
     - `server`: the server's own table, for constraints and objectives `.at_server()` (default: none).
@@ -75,13 +79,16 @@ def solve(
     - `resume`: go on with the run in that folder, or begin one if it holds none (default: no).
     - `progress`: a live line on stderr: seconds of compiling, then the rounds (default: on a terminal and in notebooks).
     - `disclose`: whether parties tell their constraint values and multipliers in every round, for the report's curves (default:
-      up to 512 of them, and none with several starts). The certificate at the end tells them in any case.
+      up to 512 of them, none with several starts, and none where sums are secure). The certificate at the end tells them in
+      any case but with secure sums, where `disclose=True` says that parties agree to tell them.
     - `driver`: what is compiled. "host": only what parties do, the server computes with NumPy (default of methods of few rounds);
       "chunked": whole rounds, many per call (default of the others); "stepwise": whole rounds, one per call; "fused": the whole
       run as one program, without history. The rounds are the same.
     - `watch`: a function of the history so far (`fp.History`), called between calls of the driver; or a tracker such as
       `fp.trackers.MLflow()`, whose `finish` is called with the result too (default: none).
-    - `privacy`: `fp.EncryptedResiduals()` hides the residuals of fp.FairVFL and fp.FedBCD from passive parties (default: none).
+    - `privacy`: `fp.SecureAggregation()` lets the server have sums over parties only; `fp.EncryptedResiduals()` hides the
+      residuals of fp.FairVFL and fp.FedBCD from passive parties; `fp.DifferentialPrivacy(epsilon, delta, clip)` adds noise to
+      what parties tell of their rows, docs/differential_privacy.md (default: none).
     - `engine`: where the parties are: `fp.Mesh()` spreads them over devices or hosts, or anything with
       `connect(bound) -> (bound, network)`, see docs/write_an_engine.md (default: all in this process, vectorised).
     - `scale`: whether `fp.InteriorPoint`, `fp.ProxAL` and `fp.CentralProxAL` learn units of the parameters, the objective and
@@ -118,9 +125,24 @@ def solve(
     parties = parties if isinstance(parties, Parties | ColumnParties) else split_rows(parties)
     own = None if server is None else as_table(server)
     seed, starts = checked_seed(seed), checked_starts(starts, disclose)
+    secure = is_secure(privacy) or bool(getattr(privacy, "summed", False))  # shares of noise protect sums
+    if is_secure(privacy):
+        checked_parties(len(parties.names))
+    if secure:
+        disclose = bool(disclose)
+        if engine is not None:
+            raise ValueError(f"engine={engine!r} adds up in the clear; leave engine= or privacy= out")
+        engine = SecureLocal()
     bound = bind(problem, parties, own, start=start, seed=seed, disclose=disclose if starts == 1 else False)
+    bound = bound.secured(bool(getattr(privacy, "checked", None))) if secure else bound
     setting = dataclasses.replace(bound.setting, scale=scale)
-    algorithm = protected(chosen(algorithm, setting), privacy)
+    algorithm, private = chosen(algorithm, setting, privacy), None
+    if isinstance(privacy, DifferentialPrivacy):
+        private = PrivateRun.of(privacy, algorithm, bound, save)
+        bound = private.behind_noise(bound)
+        setting = dataclasses.replace(bound.setting, scale=scale)
+    else:
+        algorithm = protected(algorithm, privacy)
     method = from_starts(algorithm, setting, starts)
     if starts > 1 and isinstance(parties, Parties):
         bound = bound.with_starts(drawn_starts(problem, parties, seed, starts - 1))
@@ -137,6 +159,7 @@ def solve(
                 "start": digest(np.asarray(bound.start)),
                 "seed": seed,
                 "disclose": bound.discloses,
+                **({"secure": True} if secure else {}),
             }
             run.open(Folder(save), owner, resume)
             if network.agree(run.rounds) != run.rounds:
@@ -146,10 +169,6 @@ def solve(
                 )
         status = run.go(max_rounds, line, watch)
         result = run.result(problem, status, parties.features if reads_features(problem) else None, parties.recipe)
-    finish = getattr(watch, "finish", None)
-    if finish is not None:
-        try:
-            finish(result)
-        except Exception as error:  # a server that is away must not cost the result
-            warnings.warn(f"the tracker failed after the run: {type(error).__name__}: {error}", stacklevel=2)
+        result = result if private is None else private.told(result)
+    finished(watch, result)
     return result

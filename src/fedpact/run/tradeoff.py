@@ -17,6 +17,7 @@ from fedpact.federation.columns import ColumnParties
 from fedpact.federation.groups import with_groups
 from fedpact.federation.rows import Parties, split_rows
 from fedpact.federation.table_checks import Holder
+from fedpact.privacy.differential import DifferentialPrivacy
 from fedpact.problem.expressions import Constraint
 from fedpact.problem.statement import Problem
 from fedpact.promises.held_out import counted, with_all
@@ -261,6 +262,8 @@ def tradeoff(
     for name in ("save", "resume"):
         if options.get(name):
             raise ValueError(f"{name}=: the runs of a sweep are not saved; save one by fp.solve(..., {name}=...)")
+    if isinstance(options.get("privacy"), DifferentialPrivacy):
+        raise ValueError("privacy=: every run of a sweep would spend its own ε; solve with one bound by fp.solve")
     place, swept, side = _swept(problem, constraint, side)
     tried = _checked_bounds(bounds, swept, side)
     rows = parties if isinstance(parties, Parties | ColumnParties) else split_rows(parties)
@@ -330,6 +333,8 @@ def _interval(
     swept: Constraint, side: Side, rows: Parties, result: Result, report: ConstraintReport, confidence: float
 ) -> Interval | None:
     """Of the counted value at the holder with the least room; None where it is not made of unweighted counts alone."""
+    if report.hidden:
+        return None
     alone = dataclasses.replace(result.problem, constraints=(swept,))
     stated = with_groups(alone, [Holder.of(name, rows[name]) for name in rows])
     try:

@@ -41,6 +41,7 @@ class Agreement:
     """What all sites of a deployed run have agreed on, beside the method.
 
     - `names`: of the parties. `active`: those with labels and groups, over columns. `id`: the column that names the rows.
+      `matched`: whether the rows were found by matching these ids, so that nobody has to compare them again.
     - `start`, `seed`, `disclose`: as in `fp.solve`.
     - `descriptions`: of the parties' tables, once they have met; `server`: of the server's own.
     """
@@ -49,6 +50,7 @@ class Agreement:
     names: tuple[str, ...]
     active: tuple[str, ...] = ()
     id: str | None = None
+    matched: bool = False
     start: Any = None
     seed: int = 0
     disclose: bool | None = False
@@ -73,11 +75,13 @@ class Bound(eqx.Module):
     rows: tuple[int, ...] = eqx.field(static=True)
     compiled: Compiled = eqx.field(static=True)
 
-    measurement: ClassVar[
-        Phases
-    ]  # of the certificate: from the answer and what parties keep of it, to what `certify` takes
     measured_on_host: ClassVar[bool] = False  # whether the server's part of it is written with `fedpact.arrays`
     sends_row_outputs: ClassVar[bool] = False  # whether parties send a number for every row
+
+    @property
+    @abc.abstractmethod
+    def measurement(self) -> Phases:
+        """The certificate's exchanges: from the answer and what parties keep of it, to what `certify` takes."""
 
     # for methods
 
@@ -137,6 +141,21 @@ class Bound(eqx.Module):
     def discloses(self) -> bool:
         """Whether parties disclose their constraints and multipliers in every round."""
         return False
+
+    @property
+    def secure(self) -> bool:
+        """Whether the server learns sums over parties only."""
+        return self.server_data.secure
+
+    @property
+    def hides(self) -> bool:
+        """Whether the certificate, too, says nothing of single parties: sums are secure, and nobody agreed to disclose."""
+        return self.secure and not self.discloses
+
+    def secured(self, checked: bool = False) -> Self:
+        """The same for a server that learns sums over parties only; checked: and tells them to the parties."""
+        own = dataclasses.replace(self.server_data, secure=True, checked=checked)
+        return dataclasses.replace(self, server_data=own)
 
     # binding
 

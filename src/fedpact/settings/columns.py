@@ -127,11 +127,14 @@ EMBED = Phase(send_nothing, embed_all_rows, hear_embedding)  # what the bottom m
 class ColumnsBound(Bound):
     """A problem over columns: one stack of blocks for each bucket of parties of like width and role."""
 
-    measurement: ClassVar[Phases] = (
-        Phase(send_nothing, embed_all_rows, evaluate_with_labels),
-        Phase(send_gradient, block_residual, measure_with_norms),
-    )
     sends_row_outputs: ClassVar[bool] = True
+
+    @property
+    def measurement(self) -> Phases:
+        return (
+            Phase(send_nothing, embed_all_rows, evaluate_with_labels),
+            Phase(send_gradient, block_residual, measure_with_norms),
+        )
 
     @property
     def setting(self) -> Setting:
@@ -215,7 +218,7 @@ class ColumnsBound(Bound):
             raise ValueError(
                 "server= is for parties who hold rows; over columns the active parties hold labels and groups"
             )
-        return cls._bind(problem, parties, start, seed)
+        return jax.device_put(cls._bind(problem, parties, start, seed))
 
     @classmethod
     def _bind(cls, problem: Problem, parties: ColumnParties, start: Any, seed: int, labels_known: bool = True) -> Self:
@@ -266,7 +269,7 @@ class ColumnsBound(Bound):
         # no regulariser: what the problem had of it stands in the objective
         own = ServerData(oracle, Regularizer().flat(top), len(parties), active)
         sizes = (parties.rows,) * len(parties)
-        return jax.device_put(cls(stacks, own, w, order, parties.names, sizes, compiled))
+        return cls(stacks, own, w, order, parties.names, sizes, compiled)
 
     # deployed
 
@@ -282,7 +285,7 @@ class ColumnsBound(Bound):
                 f"{title(name)} is passive, but its table holds {', '.join(map(repr, labels))}: take it out, or name the party "
                 "in `active`"
             )
-        ids = "" if id is None else _digest_of_ids(name, table, id)
+        ids = "" if id is None or agreement.matched else _digest_of_ids(name, table, id)
         groups = groups_at(agreement.problem, Holder.of(name, table)) if name in agreement.active else {}
         return Description.of(table, (INPUTS, *labels), labels=labels, groups=groups, ids=ids), []
 
@@ -293,7 +296,7 @@ class ColumnsBound(Bound):
             known = agreement.descriptions[agreement.names.index(name)].labels
             labels = Table({column: table[column] for column in table.columns if column in known})
         bound = cls._bind_described(agreement, {name: table}, labels)
-        return bound, bound.own_data(name)
+        return bound, jax.device_put(bound.own_data(name))
 
     @classmethod
     def bind_at_server(
@@ -322,15 +325,18 @@ class ColumnsBound(Bound):
         known = labels
         if known is None:
             of_active = descriptions[names.index(active[0])]
-            known = Table({name: column for name, column in of_active.zeros().items() if name in of_active.labels})
+            known = Table({name: of_active.zeros_to_read(name) for name in of_active.labels})
         tables = {}
         for name, each in zip(names, descriptions, strict=True):
-            features = (own_tables[name] if name in own_tables else each.zeros())[INPUTS]
-            tables[name] = Table({INPUTS: features, **(dict(known.items()) if name in active else {})})
+            features = own_tables[name][INPUTS] if name in own_tables else each.zeros_to_read(INPUTS)
+            tables[name] = Table.of_arrays({INPUTS: features, **(dict(known.items()) if name in active else {})})
         parties = ColumnParties(tables, active)
         holder = names.index(active[0])
         problem = with_described_groups(agreement.problem, names[holder : holder + 1], [descriptions[holder]], None)
-        return cls._bind(problem, parties, agreement.start, agreement.seed, labels is not None)
+        bound = cls._bind(problem, parties, agreement.start, agreement.seed, labels is not None)
+        # what stands for others' features stays one number: it is only looked at for its shape
+        here: Any = jax.device_put((bound.server_data, bound.start))
+        return dataclasses.replace(bound, server_data=here[0], start=here[1])
 
 
 def _with_labels(block: Block, bucket: tuple[int, ...], oracle: Oracle, parties: ColumnParties) -> Block:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedpact.certificate import Certificate, PersonalReport
+from fedpact.certificate import EVERY_PARTY, Certificate, PersonalReport
 from fedpact.problem.oracle import Oracle
 from fedpact.protocol.algorithm import Answer, Method
 from fedpact.protocol.messages import Reply
@@ -97,15 +97,29 @@ def residuals_of_all(own: ServerData, at: MeanModel, reply: Reply) -> MeasuredMo
     return MeasuredModels(at.mean, at.objective, reply.per_party)
 
 
+def largest_residual(own: Oracle, model: OwnModel, at: MeanModel) -> tuple[OwnModel, Reply]:
+    """The same without telling whose it is."""
+    model, reply = own_residual(own, model, at)
+    return model, Reply(max=reply.per_party)
+
+
+def largest_of_all(own: ServerData, at: MeanModel, reply: Reply) -> MeasuredModels:
+    return MeasuredModels(at.mean, at.objective, jax.tree.map(lambda x: x[None], reply.max))
+
+
 class PersonalBound(RowTables):
     """A problem over rows with a model, a set and a pull for every party."""
 
     split: ClassVar[Literal["rows", "personal"]] = "personal"
-    measurement: ClassVar[Phases] = (
-        Phase(send_nothing, send_model, mean_of_models),
-        Phase(send_carry, gradient_at_mean, total_at_mean),
-        Phase(send_carry, own_residual, residuals_of_all),
-    )
+
+    @property
+    def measurement(self) -> Phases:
+        last = (largest_residual, largest_of_all) if self.hides else (own_residual, residuals_of_all)
+        return (
+            Phase(send_nothing, send_model, mean_of_models),
+            Phase(send_carry, gradient_at_mean, total_at_mean),
+            Phase(send_carry, *last),
+        )
 
     @staticmethod
     def keep(method: Method, own: Oracle, state: Any, answer: Any) -> OwnModel:
@@ -124,7 +138,8 @@ class PersonalBound(RowTables):
 
     def certify(self, measured: MeasuredModels, answer: Answer) -> Certificate:
         residuals, distances = (np.asarray(x) for x in jax.tree.leaves(measured.residuals))
-        by_name = [dict(zip(self.names, map(float, x), strict=True)) for x in (residuals, distances)]
+        holders = (EVERY_PARTY,) if self.hides else self.names
+        by_name = [dict(zip(holders, map(float, x), strict=True)) for x in (residuals, distances)]
         none = np.zeros(0)
         return Certificate(
             stationarity=float(residuals.max()),

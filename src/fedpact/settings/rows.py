@@ -1,5 +1,6 @@
 """Rows split over parties, one model for all: an answer is parameters and multipliers, and one exchange measures it."""
 
+import dataclasses
 import itertools
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
@@ -8,7 +9,7 @@ import jax
 import numpy as np
 
 from fedpact.arrays import xp
-from fedpact.certificate import Certificate, Counted, Measured, certificate_of
+from fedpact.certificate import Certificate, Counted, Hidden, Measured, certificate_of
 from fedpact.problem.infeasibility import empty_radius
 from fedpact.problem.oracle import Oracle, Values, weighted_gradients
 from fedpact.protocol.algorithm import Answer, Method
@@ -46,6 +47,22 @@ class OwnConstraints(Record):
     correction: jax.Array | None
 
 
+class HiddenSums(Record):
+    """What the sums tell of the parties' own constraints, where nobody tells its own."""
+
+    lagrangian: LagrangianSums
+    multipliers: jax.Array  # their sizes, of each scalar constraint
+
+
+class HiddenMaxima(Record):
+    """What maxima over parties tell of each of their scalar constraints; all are >= 0."""
+
+    violation: jax.Array
+    gap: jax.Array  # |c| where the multiplier is above 0
+    negative: jax.Array  # −μ where the multiplier of an inequality is below 0
+    counted: jax.Array | None  # violation with decisions counted; None where none are
+
+
 class Kept(Record):
     """What a party keeps of an answer."""
 
@@ -70,14 +87,46 @@ def lagrangian(
     return values, LagrangianSums(values.objective, slope + pull, pull, violation, values.pooled, counts)
 
 
-def measure_at_party(own: Oracle, kept: Kept, answer: Answer) -> tuple[Kept, Reply]:
-    multipliers, correction, counted = kept.multipliers, kept.correction, None
-    if correction is not None:
+def _measured(own: Oracle, kept: Kept, answer: Answer) -> tuple[Values, Values | None, LagrangianSums]:
+    """A party's functions at the answer, with decisions counted where they are, and its share of the sums."""
+    counted = None
+    if kept.correction is not None:
         counted = own.shifted(answer.threshold_shift).counted(answer.parameters)
-        own = own.limited(constraints=correction)
-    values, sums = lagrangian(own, answer, multipliers, counted)
+        own = own.limited(constraints=kept.correction)
+    values, sums = lagrangian(own, answer, kept.multipliers, counted)
+    return values, counted, sums
+
+
+def measure_at_party(own: Oracle, kept: Kept, answer: Answer) -> tuple[Kept, Reply]:
+    values, counted, sums = _measured(own, kept, answer)
     counts = None if counted is None else counted.constraints
-    return kept, Reply(sum=sums, per_party=OwnConstraints(values.constraints, multipliers, counts, correction))
+    told = OwnConstraints(values.constraints, kept.multipliers, counts, kept.correction)
+    return kept, Reply(sum=sums, per_party=told)
+
+
+def measure_hidden_at_party(own: Oracle, kept: Kept, answer: Answer) -> tuple[Kept, Reply]:
+    """The same without telling the party's own values: sums, and maxima over the parties."""
+    values, counted, sums = _measured(own, kept, answer)
+    equal, c, mu = own.equality, values.constraints, kept.multipliers
+    maxima = HiddenMaxima(
+        violation=_broken(c, equal),
+        gap=xp.where((mu > 0) & ~equal, xp.abs(c), 0.0),
+        negative=xp.where((mu < 0) & ~equal, -mu, 0.0),
+        counted=None if counted is None else _broken(counted.constraints, equal),
+    )
+    return kept, Reply(sum=HiddenSums(sums, xp.abs(mu)), max=maxima)
+
+
+def _broken(c: jax.Array, equality: np.ndarray) -> jax.Array:
+    return xp.where(equality, xp.abs(c), xp.maximum(c, 0.0))
+
+
+def measure_hidden_at_server(own: ServerData, answer: Answer, reply: Reply) -> Measured:
+    at: HiddenMaxima = reply.max
+    apart = OwnConstraints(*([xp.full((own.parties, at.gap.size), np.nan)] * 4))
+    told = Reply(sum=reply.sum.lagrangian, per_party=apart)
+    hidden = Hidden(reply.sum.multipliers, at.violation, at.gap, at.negative, at.counted)
+    return dataclasses.replace(measure_at_server(own, answer, told), hidden=hidden)
 
 
 def measure_at_server(own: ServerData, answer: Answer, reply: Reply) -> Measured:
@@ -121,7 +170,12 @@ class RowsBound(RowTables):
 
     split: ClassVar[Literal["rows", "personal"]] = "rows"
     measured_on_host: ClassVar[bool] = True
-    measurement: ClassVar[Phases] = (Phase(send_carry, measure_at_party, measure_at_server),)
+
+    @property
+    def measurement(self) -> Phases:
+        if self.hides:
+            return (Phase(send_carry, measure_hidden_at_party, measure_hidden_at_server),)
+        return (Phase(send_carry, measure_at_party, measure_at_server),)
 
     @staticmethod
     def keep(method: Method, own: Oracle, state: Any, answer: Any) -> Kept:
@@ -132,7 +186,12 @@ class RowsBound(RowTables):
 
     def hand_out(self, method: Method, answer: Answer, measured: Any, kept: Mapping[str, Any] | None) -> HandedOut:
         w = np.asarray(answer.parameters)
-        return HandedOut(w, jax.tree.map(np.asarray, self.shape.unravel(w)))
+        own = {}
+        if self.hides and kept is not None:  # all parties are in this process, and so is what they keep
+            own["party_multipliers"] = np.stack([each.multipliers for each in kept.values()])
+            if answer.corrections is not None:
+                own["party_corrections"] = np.stack([each.correction for each in kept.values()])
+        return HandedOut(w, jax.tree.map(np.asarray, self.shape.unravel(w)), own)
 
     def block_shapes(self) -> dict[str, tuple[int, ...]]:
         return {}

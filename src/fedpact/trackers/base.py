@@ -1,10 +1,12 @@
 """What every tracker is told of a run, whatever tool keeps it."""
 
 import abc
+import hashlib
 import math
 import pathlib
 import re
 import tempfile
+import warnings
 
 import numpy as np
 
@@ -26,9 +28,24 @@ class Tracker(abc.ABC):
 
     def __init__(self) -> None:
         self._told = 0
+        self._failed = False
 
     def __call__(self, history: History) -> None:
-        """Tell the rounds that are new."""
+        """Tell the rounds that are new. Where that fails, warn, and leave it until the run has ended: the run goes on."""
+        if self._failed:
+            return
+        try:
+            self._tell(history)
+        except Exception as error:
+            self._failed = True
+            warnings.warn(
+                f"the tracker failed in round {self._told + 1}: {type(error).__name__}: {error}; the run goes on, and what is "
+                "missing is told when it has ended",
+                UserWarning,
+                stacklevel=2,
+            )
+
+    def _tell(self, history: History) -> None:
         lines = {name: np.asarray(history[name], float) for name in history if history[name].ndim == 1}
         lines |= {name: np.cumsum(lines[name]) for name in TOTALS if name in lines}
         rounds = lines.pop("round")
@@ -36,12 +53,11 @@ class Tracker(abc.ABC):
         for place in np.flatnonzero(rounds > self._told):
             numbers = {name: float(column[place]) for name, column in lines.items()}
             self.numbers(_finite(numbers), int(rounds[place]))
-        if len(rounds):
-            self._told = int(rounds[-1])
+            self._told = int(rounds[place])
 
     def finish(self, result: Result) -> None:
         """Tell the result, with rounds that were not told; `fp.solve` calls it once, when the run has ended."""
-        self(result.history)
+        self._tell(result.history)
         certificate = result.certificate
         numbers = {
             f"certificate/{name}": getattr(certificate, name)
@@ -104,5 +120,6 @@ def _finite(numbers: dict[str, float]) -> dict[str, float]:
 
 
 def _plain(name: str) -> str:
-    """A name with what every tool takes."""
-    return re.sub(r"[^\w\-. ]+", "_", name)[:100].strip() or "_"
+    """A name with what every tool takes; of a long one the beginning and a digest."""
+    plain = re.sub(r"[^\w\-. ]+", "_", name).strip() or "_"
+    return plain if len(plain) <= 100 else f"{plain[:91]} {hashlib.sha256(name.encode()).hexdigest()[:8]}"

@@ -25,7 +25,8 @@ from fedpact.algorithms.averaging.local_steps import (
     part_of,
     reply_of,
 )
-from fedpact.algorithms.parts.batches import asked
+from fedpact.algorithms.averaging.robust import RobustAverage, check_average, fitting, over_finite
+from fedpact.algorithms.parts.batches import asked, takes_part
 from fedpact.algorithms.parts.schedules import Schedule, check_momentum
 from fedpact.federation.setting import Setting
 from fedpact.problem.oracle import Oracle
@@ -45,6 +46,14 @@ class WeightedChange(Record):
     objective: jax.Array  # p_i F̂_i(w)
 
 
+class SingleChange(Record):
+    """Up, where the average is a robust one: not added up."""
+
+    parameter_change: jax.Array  # w_i − w
+    asked: jax.Array  # 1, or 0 for a party that was not
+    objective: jax.Array  # F̂_i(w)
+
+
 # options
 
 
@@ -57,6 +66,8 @@ class FedAvg(Algorithm):
     - `momentum`: of a party's steps within a round (from 0 to below 1, default 0: none).
     - `participation`: the part of the parties that is asked in a round (over 0 up to 1, default 1).
     - `penalty`: ρ on the distance to the parties' own sets, a number > 0 or a schedule (default: none).
+    - `average`: fp.TrimmedMean() or fp.MedianOfMeans(), which a few lying parties cannot move far; the server then needs every
+      party's reply by itself, and every party counts alike (default None: the plain average).
     """
 
     supports: ClassVar[frozenset[Split]] = frozenset({"rows", "personal"})
@@ -67,26 +78,34 @@ class FedAvg(Algorithm):
     momentum: float = 0.0
     participation: float = 1.0
     penalty: Schedule | float | None = None
+    average: RobustAverage | None = None
 
     def __check_init__(self) -> None:
         check_local(self)
+        check_average("FedAvg", self.average)
         check_momentum("FedAvg", self.momentum)
+
+    @property
+    def reads_single_replies(self) -> bool:
+        return self.average is not None
 
     @property
     def rows_per_mean(self) -> int | None:
         return self.batch
 
     def bound(self, setting: Setting) -> "AveragingMethod":
-        return AveragingMethod(local_steps(self, setting, self.momentum))
+        return AveragingMethod(local_steps(self, setting, self.momentum), average=fitting(self, setting))
 
 
 class AveragingMethod(LocalMethod[ServerState]):
     """FedAvg as it runs, and FedProx.
 
     - `proximal_weight`: mu of FedProx (default 0: FedAvg).
+    - `average`: a robust one (default None: the plain one).
     """
 
     proximal_weight: float = 0.0
+    average: RobustAverage | None = None
 
     # party steps
 
@@ -94,6 +113,9 @@ class AveragingMethod(LocalMethod[ServerState]):
         """Procedure "ClientUpdate" of Algorithm 1."""
         part, mu, start = part_of(own), self.proximal_weight, message.parameters
         w, value = self.steps.walk(own, message, part, (lambda w: mu * (w - start)) if mu else None)
+        if self.average is not None:
+            there = takes_part(own, message.random_key, self.steps.participation)
+            return state, Reply(per_party=SingleChange(w - start, there, value))
         weight = asked(own, message.random_key, self.steps.participation) * part
         sums = WeightedChange(weight * (w - start), weight, weight * value)
         return state, reply_of(own, start, sums)
@@ -110,9 +132,14 @@ class AveragingMethod(LocalMethod[ServerState]):
         return self.steps.task(server)
 
     def hear(self, own: ServerData, server: ServerState, reply: Reply) -> tuple[ServerState, Info]:
-        sums: WeightedChange = reply.sum
-        weight = jnp.where(sums.weight > 0, sums.weight, 1.0)  # 0 where all that were to answer stayed away
-        change, value = sums.parameter_change / weight, sums.objective / weight
+        if self.average is not None:
+            each: SingleChange = reply.per_party
+            change = over_finite(self.average, each.parameter_change, each.asked)
+            value = over_finite(self.average, each.objective, each.asked)
+        else:
+            sums: WeightedChange = reply.sum
+            weight = jnp.where(sums.weight > 0, sums.weight, 1.0)  # 0 where all that were to answer stayed away
+            change, value = sums.parameter_change / weight, sums.objective / weight
         after = ServerState(server.w + change, server.key, server.t + 1, server.status)
         line = history_line(value, self.steps.slope(server, change), reply)
         return or_diverged(after, server, value), line

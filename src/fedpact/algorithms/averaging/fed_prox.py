@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from fedpact.algorithms.averaging.fed_avg import AveragingMethod
 from fedpact.algorithms.averaging.local_steps import check_local, local_steps
+from fedpact.algorithms.averaging.robust import RobustAverage, check_average, fitting
 from fedpact.algorithms.parts.schedules import Schedule, check_momentum
 from fedpact.federation.setting import Setting
 from fedpact.protocol.algorithm import Algorithm, Split
@@ -28,6 +29,8 @@ class FedProx(Algorithm):
     - `momentum`: of a party's steps within a round (from 0 to below 1, default 0: none).
     - `participation`: the part of the parties that is asked in a round (over 0 up to 1, default 1).
     - `penalty`: ρ on the distance to the parties' own sets, a number > 0 or a schedule (default: none).
+    - `average`: fp.TrimmedMean() or fp.MedianOfMeans(), which a few lying parties cannot move far; the server then needs every
+      party's reply by itself, and every party counts alike (default None: the plain average).
     """
 
     supports: ClassVar[frozenset[Split]] = frozenset({"rows", "personal"})
@@ -39,15 +42,22 @@ class FedProx(Algorithm):
     momentum: float = 0.0
     participation: float = 1.0
     penalty: Schedule | float | None = None
+    average: RobustAverage | None = None
 
     def __check_init__(self) -> None:
         check_local(self)
+        check_average("FedProx", self.average)
         check_momentum("FedProx", self.momentum)
         check("FedProx", "mu", self.mu, lambda x: x >= 0, "mu is the weight of the proximal term, 0 or more")
+
+    @property
+    def reads_single_replies(self) -> bool:
+        return self.average is not None
 
     @property
     def rows_per_mean(self) -> int | None:
         return self.batch
 
     def bound(self, setting: Setting) -> AveragingMethod:
-        return AveragingMethod(local_steps(self, setting, self.momentum), proximal_weight=float(self.mu))
+        steps = local_steps(self, setting, self.momentum)
+        return AveragingMethod(steps, proximal_weight=float(self.mu), average=fitting(self, setting))

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from fedpact.algorithms.averaging.local_steps import ServerState, or_diverged
+from fedpact.algorithms.averaging.robust import RobustAverage, check_average, fitting, over_finite
 from fedpact.algorithms.parts.batches import (
     asked,
     check_batch,
@@ -17,6 +18,7 @@ from fedpact.algorithms.parts.batches import (
     check_sampling,
     folded_key,
     on_a_batch,
+    takes_part,
 )
 from fedpact.algorithms.parts.schedules import Schedule, as_schedule, check_momentum, heavy_ball
 from fedpact.federation.blocks import Block
@@ -26,7 +28,15 @@ from fedpact.problem.split import EMBEDDED
 from fedpact.protocol.algorithm import Algorithm, Answer, Begin, Info, Method, Split, Status
 from fedpact.protocol.embedding import combined, contribution, own_share
 from fedpact.protocol.messages import Reply
-from fedpact.protocol.phases import GradientRequest, GradientStep, Phase, Phases, ServerData
+from fedpact.protocol.phases import (
+    GradientRequest,
+    Gradients,
+    GradientStep,
+    Phase,
+    Phases,
+    ServerData,
+    values_and_gradients,
+)
 from fedpact.protocol.sampling import draw
 from fedpact.records import Record
 
@@ -37,6 +47,13 @@ class BatchKey(Record):
     """Down: what rows are drawn by."""
 
     random_key: jax.Array
+
+
+class SingleGradient(Record):
+    """Up, where the average is a robust one: not added up."""
+
+    gradients: Gradients  # of n times the party's part of F̂
+    asked: jax.Array  # 1, or 0 for a party that was not
 
 
 class EmbeddingGradient(Record):
@@ -92,6 +109,8 @@ class FedSGD(Algorithm):
     - `step`: the step size, a number > 0 or a schedule such as fp.Decay(1.0, 0.5).
     - `momentum`: of the heavy ball (from 0 to below 1, default 0: none).
     - `participation`: the part of the parties that is asked in a round (rows split; over 0 up to 1, default 1).
+    - `average`: fp.TrimmedMean() or fp.MedianOfMeans(), which a few lying parties cannot move far; the server then needs every
+      party's reply by itself, and every party counts alike (default None: the plain average).
     """
 
     supports: ClassVar[frozenset[Split]] = frozenset({"rows", "columns"})
@@ -100,11 +119,17 @@ class FedSGD(Algorithm):
     step: Schedule | float
     momentum: float = 0.0
     participation: float = 1.0
+    average: RobustAverage | None = None
 
     def __check_init__(self) -> None:
+        check_average("FedSGD", self.average)
         check_sampling("FedSGD", self.batch, self.participation)
         check_momentum("FedSGD", self.momentum)
         as_schedule("FedSGD", "step", self.step)
+
+    @property
+    def reads_single_replies(self) -> bool:
+        return self.average is not None
 
     @property
     def rows_per_mean(self) -> int:
@@ -113,6 +138,7 @@ class FedSGD(Algorithm):
     def bound(self, setting: Setting) -> "FedSGDMethod":
         check_plain("FedSGD", setting)
         check_batch("FedSGD", self.batch, setting)
+        fitting(self, setting)
         schedule = as_schedule("FedSGD", "step", self.step)
         if setting.split == "columns":
             return FedSGDOverColumns(self, schedule, ridge=float(setting.programs[0].norm_shares()[0][0]))
@@ -164,7 +190,16 @@ class FedSGDOverRows(FedSGDMethod):
 
     @property
     def round(self) -> Phases:
-        return (Phase(self.ask, GradientStep(self.estimate), self.hear),)
+        step = GradientStep(self.estimate) if self.options.average is None else self.single_estimate
+        return (Phase(self.ask, step, self.hear),)
+
+    def single_estimate(self, own: Oracle, state: tuple[()], message: GradientRequest) -> tuple[tuple[()], Reply]:
+        """At a party, where the average is a robust one: n times its part of F̂, so that the mean over parties is their sum."""
+        key, batch = message.context.random_key, self.options.batch
+        part = values_and_gradients(
+            lambda w: own.parties * on_a_batch(own, key, batch)(w).objective[None], message.parameters
+        )
+        return state, Reply(per_party=SingleGradient(part, takes_part(own, key, self.options.participation)))
 
     def estimate(self, own: Oracle, state: tuple[()], message: BatchKey, w: jax.Array) -> jax.Array:
         """At a party: its part of F̂."""
@@ -175,11 +210,18 @@ class FedSGDOverRows(FedSGDMethod):
         return GradientRequest(BatchKey(self.batch_key(server)), server.w)
 
     def hear(self, own: ServerData, server: SGDServerState, reply: Reply) -> tuple[SGDServerState, Info]:
-        (values, gradients), w = reply.sum, server.w
+        (values, gradients), w = self._combined(reply), server.w
         at_server, server_gradient = jax.value_and_grad(lambda w: own.functions(w).objective)(w)
         gradient = gradients[0] + server_gradient + 2.0 * self.ridge * w
         objective = values[0] + at_server + self.ridge * (w @ w)
         return self.advanced(server, objective, gradient, jnp.asarray(0.0))
+
+    def _combined(self, reply: Reply) -> Gradients:
+        average = self.options.average
+        if average is None:
+            return reply.sum
+        each: SingleGradient = reply.per_party
+        return Gradients(*(over_finite(average, part, each.asked) for part in each.gradients))
 
 
 class FedSGDOverColumns(FedSGDMethod):

@@ -24,6 +24,7 @@ from fedpact.algorithms.averaging.local_steps import (
     or_diverged,
     reply_of,
 )
+from fedpact.algorithms.averaging.robust import RobustAverage, check_average, fitting, over_finite
 from fedpact.algorithms.parts.batches import answering, takes_part
 from fedpact.algorithms.parts.schedules import Schedule
 from fedpact.federation.setting import Setting
@@ -52,6 +53,12 @@ class ControlledChange(Record):
     objective: jax.Array
 
 
+class SingleControlledChange(ControlledChange):
+    """Up, where the average is a robust one: not added up."""
+
+    asked: jax.Array  # 1, or 0 for a party that was not
+
+
 # states
 
 
@@ -75,6 +82,8 @@ class SCAFFOLD(Algorithm):
     - `server_step`: the server's step size (> 0, default 1).
     - `participation`: the part of the parties that is asked in a round (over 0 up to 1, default 1).
     - `penalty`: ρ on the distance to the parties' own sets, a number > 0 or a schedule (default: none).
+    - `average`: fp.TrimmedMean() or fp.MedianOfMeans(), which a few lying parties cannot move far; the server then needs every
+      party's reply by itself, and every party counts alike (default None: the plain average).
     """
 
     supports: ClassVar[frozenset[Split]] = frozenset({"rows", "personal"})
@@ -85,23 +94,30 @@ class SCAFFOLD(Algorithm):
     server_step: float = 1.0
     participation: float = 1.0
     penalty: Schedule | float | None = None
+    average: RobustAverage | None = None
 
     def __check_init__(self) -> None:
         check_local(self)
+        check_average("SCAFFOLD", self.average)
         check("SCAFFOLD", "server_step", self.server_step, lambda x: x > 0, "the server's step size, over 0")
+
+    @property
+    def reads_single_replies(self) -> bool:
+        return self.average is not None
 
     @property
     def rows_per_mean(self) -> int | None:
         return self.batch
 
     def bound(self, setting: Setting) -> "SCAFFOLDMethod":
-        return SCAFFOLDMethod(local_steps(self, setting), self.server_step)
+        return SCAFFOLDMethod(local_steps(self, setting), self.server_step, fitting(self, setting))
 
 
 class SCAFFOLDMethod(LocalMethod[ControlledServerState]):
     """SCAFFOLD as it runs."""
 
     server_step: float
+    average: RobustAverage | None = None  # a robust one, of both changes
 
     # party steps
 
@@ -114,6 +130,9 @@ class SCAFFOLDMethod(LocalMethod[ControlledServerState]):
         w, value = self.steps.walk(own, task, 1.0 / own.parties, lambda w: correction)
         weight = takes_part(own, task.random_key, self.steps.participation)
         control = (task.parameters - w) / (self.steps.count * task.step_size) - message.control_variate
+        if self.average is not None:
+            each = SingleControlledChange(w - task.parameters, control, value, weight)
+            return ControlState(state.control + weight * control), Reply(per_party=each)
         sums = ControlledChange(weight * (w - task.parameters), weight * control, weight * value)
         return ControlState(state.control + weight * control), reply_of(own, task.parameters, sums)
 
@@ -127,11 +146,18 @@ class SCAFFOLDMethod(LocalMethod[ControlledServerState]):
         return ControlledTask(self.steps.task(server), server.control)
 
     def hear(self, own: ServerData, server: ControlledServerState, reply: Reply) -> tuple[ControlledServerState, Info]:
-        sums: ControlledChange = reply.sum
         count = answering(own.parties, self.steps.participation)
-        change, value = sums.parameter_change / count, sums.objective / count
+        if self.average is not None:
+            each: SingleControlledChange = reply.per_party
+            change = over_finite(self.average, each.parameter_change, each.asked)
+            value = over_finite(self.average, each.objective, each.asked)
+            control_change = over_finite(self.average, each.control_variate_change, each.asked) * (count / own.parties)
+        else:
+            sums: ControlledChange = reply.sum
+            change, value = sums.parameter_change / count, sums.objective / count
+            control_change = sums.control_variate_change / own.parties
         w = server.w + self.server_step * change
-        control = server.control + sums.control_variate_change / own.parties
+        control = server.control + control_change
         after = ControlledServerState(w, server.key, server.t + 1, server.status, control)
         line = history_line(value, self.steps.slope(server, change), reply)
         return or_diverged(after, server, value), line

@@ -116,6 +116,9 @@ class InteriorPoint(Algorithm):
     def usual_rounds(self, setting: Setting) -> tuple[int, int] | None:
         return 8, 48
 
+    def sends_hessians(self, setting: Setting) -> bool:
+        return True
+
     def bound(self, setting: Setting) -> Method[Any]:
         rates = any(program.rates for program in setting.programs)
         return with_counted_rates(in_units(InteriorPointMethod(self, rates), setting), setting)

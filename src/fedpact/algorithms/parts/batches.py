@@ -1,4 +1,8 @@
-"""Mini-batches of rows, and parties that are asked, drawn by each party for itself from a key that all know."""
+"""Mini-batches of rows, and parties that are asked, drawn by each party for itself from a key that all know.
+
+A party elsewhere mixes a secret of its own into the keys of its mini-batches (deploy/batch_secret.py): which rows are in a batch
+is nobody else's business. Who is asked has to be known to all, so that is drawn from the common key alone.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +20,15 @@ def folded_key(key: jax.Array, number: jax.Array | int) -> jax.Array:
 
 def on_a_batch(own: Oracle, key: jax.Array, batch: int) -> Oracle:
     """A party's functions on `batch` of its rows, weighted so that they are right on average."""
-    return own.sample(draw(folded_key(key, own.index), own.count, batch), own.count / batch)
+    return own.sample(draw(batch_key(own, key), own.count, batch), own.count / batch)
+
+
+def batch_key(own: Oracle, key: jax.Array) -> jax.Array:
+    """The key of a party's own batch: another for each party, and one that only the party knows where it has a secret."""
+    key = folded_key(key, own.index)
+    if own.batch_secret is None:
+        return key
+    return folded_key(folded_key(own.batch_secret, key[0]), key[1])
 
 
 def rows_of(own: Oracle, key: jax.Array, batch: int | None) -> Oracle:

@@ -51,6 +51,9 @@ class CentralProxAL(Algorithm):
         most = max(self.beta, ProxAL.most_beta)
         return ProxAL(Newton(), self.beta, self.growth, most, self.prox_growth, self.tolerances, "direct", self.stop)
 
+    def sends_hessians(self, setting: Setting) -> bool:
+        return True
+
     def usual_rounds(self, setting: Setting) -> tuple[int, int] | None:
         return self._outer.usual_rounds(setting)
 

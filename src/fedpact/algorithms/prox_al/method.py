@@ -117,6 +117,9 @@ class ProxAL(Algorithm):
         """The inner solver: the given one, or the one for this many parameters."""
         return self.inner or (Newton() if setting.size <= NEWTON_UP_TO else LBFGS())
 
+    def sends_hessians(self, setting: Setting) -> bool:
+        return getattr(self.solver(setting), "uses_hessian", False)
+
     def title(self, setting: Setting) -> str:
         return f"ProxAL with {type(self.solver(setting)).__name__}"
 

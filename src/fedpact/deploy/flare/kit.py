@@ -6,7 +6,8 @@
     OUT/admin/             the kit of the person who starts runs, with the jobs `run` and `resume`
     OUT/provision/         the project, its certificate authority and that authority's key: needed to add a site, for nobody else
 
-FLARE's own provisioning makes the certificates; every connection is mutual TLS.
+FLARE's own provisioning makes the certificates; every connection is mutual TLS. Only the owner of OUT can read what is in it:
+folders are 0700, files 0600. Keep these modes when you hand a kit on (tar and scp -p do).
 """
 
 import json
@@ -20,6 +21,7 @@ from fedpact.deploy.engine import DEFAULT_WAIT, ENGINES, check_kit_arguments
 from fedpact.deploy.flare import NOT_INSTALLED
 from fedpact.deploy.flare.job import ALLOWED_CLASSES, write_job, write_json
 from fedpact.deploy.flare.readme import readme_text
+from fedpact.files import OWN_FOLDER, make_private, private_folder
 
 ADMIN = "admin@fedpact.org"
 SERVER_FOLDER, ADMIN_FOLDER, PROVISION_FOLDER = "server", "admin", "provision"
@@ -69,7 +71,7 @@ def write_kit(
         raise ValueError(f"{pact.name}: the name of a pact file has letters, digits, '-' and '_' only")
     if not lost_after >= 5:
         raise ValueError(f"lost_after={lost_after}: must be >= 5 seconds; a site sends a heartbeat every few seconds")
-    out.mkdir(parents=True, exist_ok=True)
+    private_folder(out).chmod(OWN_FOLDER)  # before the first key is in it
     kits = provision(parties, out / PROVISION_FOLDER, server, port)
     name = pact.stem
     for owner in (SERVER_FOLDER, *parties):
@@ -92,6 +94,7 @@ def write_kit(
     readme = out / "README.md"
     storage = (out / SERVER_FOLDER / "storage").resolve()
     readme.write_text(readme_text(pact, parties, f"{server}:{port}", storage, wait, lost_after, RETRY_SECONDS))
+    make_private(out)
     return readme
 
 

@@ -4,6 +4,7 @@ import pathlib
 from collections.abc import Sequence
 
 from fedpact.__about__ import VERSION
+from fedpact.deploy.kit_words import SECURE_SUMS
 
 
 def readme_text(
@@ -67,6 +68,7 @@ The server stores its jobs in `{storage}`.
 FLARE wants absolute paths: when the folder is moved, change both in `server/local/resources.json`.
 `provision` holds the certificate authority with its key. Whoever has it can make kits; keep it offline.
 
+{SECURE_SUMS.format(policy="local/policy.toml")}
 ## Settings that matter
 These kits have them already; keep them when you change others.
 - `streaming_retry_timeout` {retry:g} in `local/comm_config.json` (or `NVFLARE_STREAMING_RETRY_TIMEOUT={retry:g}` for every

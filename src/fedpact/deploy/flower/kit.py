@@ -9,6 +9,8 @@ from fedpact.__about__ import VERSION
 from fedpact.deploy.engine import DEFAULT_WAIT, ENGINES, check_kit_arguments
 from fedpact.deploy.flower import require_flower, templates
 from fedpact.deploy.flower.keys import VALID_DAYS, CertificateAuthority, node_key_pair
+from fedpact.deploy.kit_words import SECURE_SUMS
+from fedpact.files import OWN_FOLDER, make_private, private_folder, write
 
 POLICY = "policy.toml"  # a site's own policy file, used if it exists
 REGISTERED = "flower/registered"  # exists as soon as register.sh has succeeded
@@ -26,7 +28,7 @@ def write_kit(
     """Write what a server and its sites need to run a pact on Flower.
 
     `out/server` is for the server, `out/<party>` for each site, `out/README.md` has the four commands. The folders hold private
-    keys: only their owner can read them.
+    keys: only their owner can read what is in `out` (folders 0700, files 0600).
 
     - `pact`: the pact file; copied into every folder.
     - `parties`: the parties' names, those of the pact: letters, digits, `-` and `_`.
@@ -53,19 +55,22 @@ def write_kit(
         "days": VALID_DAYS,
         "wait": float(wait),
     }
+    private_folder(out).chmod(OWN_FOLDER)  # before the first key is in it
     authority = CertificateAuthority()
-    _write_server(_private_folder(out / "server"), pact, parties, authority, values)
+    _write_server(private_folder(out / "server"), pact, parties, authority, values)
     for party in parties:
-        site = _private_folder(out / party)
+        site = private_folder(out / party)
         private, public = node_key_pair()
-        _write_secret(site / "node.key", private)
+        write(site / "node.key", private)
         (out / "server" / "keys" / f"{party}.pub").write_bytes(public)
         (site / "ca.crt").write_bytes(authority.certificate)
         shutil.copy(pact, site / "pact.py")
         purpose = f"The site of {party}: its own process, and Flower's supernode."
         _write_script(site / "start.sh", purpose, templates.SITE_START, party=party, **values)
     readme = out / "README.md"
-    readme.write_text(templates.README.format(names=", ".join(parties), first=parties[0], **values))
+    sums = SECURE_SUMS.format(policy=POLICY)
+    readme.write_text(templates.README.format(names=", ".join(parties), first=parties[0], secure_sums=sums, **values))
+    make_private(out)
     return readme
 
 
@@ -79,10 +84,10 @@ def _write_server(
     server = str(values["server"])
     (folder / "ca.crt").write_bytes(authority.certificate)
     key, certificate = authority.sign_server(server)
-    _write_secret(folder / "server.key", key)
+    write(folder / "server.key", key)
     (folder / "server.crt").write_bytes(certificate)
     shutil.copy(pact, folder / "pact.py")
-    _private_folder(folder / "keys")
+    private_folder(folder / "keys")
     bind = "127.0.0.1" if server in ("localhost", "127.0.0.1") else "0.0.0.0"
     purpose = "The server: Flower's superlink."
     _write_script(folder / "start.sh", purpose, templates.SERVER_START, bind=bind, **values)
@@ -91,22 +96,11 @@ def _write_server(
     _write_script(folder / "register.sh", purpose, f"{register}touch {REGISTERED}\n")
     purpose = "One run, or with --resume the rest of the last one; the result is in state."
     _write_script(folder / "run.sh", purpose, templates.SERVER_RUN, **values)
-    app = _private_folder(folder / "app" / "fedpact_flower")
+    app = private_folder(folder / "app" / "fedpact_flower")
     (app.parent / "pyproject.toml").write_text(templates.PROJECT.format(**values))
     (app / "__init__.py").write_text("")
     (app / "server.py").write_text(templates.SERVER_APP)
     (app / "client.py").write_text(templates.CLIENT_APP)
-
-
-def _private_folder(path: pathlib.Path) -> pathlib.Path:
-    path.mkdir(parents=True, exist_ok=True)
-    path.chmod(0o700)
-    return path
-
-
-def _write_secret(path: pathlib.Path, content: bytes) -> None:
-    path.touch(mode=0o600)
-    path.write_bytes(content)
 
 
 def _write_script(path: pathlib.Path, purpose: str, body: str, **values: object) -> None:

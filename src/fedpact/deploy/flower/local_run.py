@@ -1,6 +1,7 @@
 """`fedpact deploy flower --poc`: a kit's server and sites as separate processes on this machine, with TLS and keys."""
 
 import contextlib
+import json
 import os
 import pathlib
 import signal
@@ -145,14 +146,18 @@ def try_here(pact: pathlib.Path, parties: Sequence[str], out: pathlib.Path, *, w
     - `out`: the folder for the kit, state, logs and the result; must be empty or not exist yet.
     - `wait`: seconds that the server waits for all parties' replies to one message (default: 600).
 
-    Returns a sentence with the folder of the result.
+    Returns the result's summary and its folder.
 
     Raises RuntimeError where the run did not finish; the message has the output of `run.sh`, and as `write_kit` does.
     """
     write_kit(pact, parties, out, server="127.0.0.1", port=free_port(), wait=wait)
     with sigterm_as_interrupt(), LocalFederation(out) as federation:
         federation.run()
-    return f"The result is in {out / 'server' / 'state'}"
+    from fedpact.deploy.flower.server_app import OUTCOME
+
+    state = out / "server" / "state"
+    outcome = json.loads((state / OUTCOME).read_text())
+    return f"{outcome['message']}\nThe result is in {state}"
 
 
 def _address(kit: pathlib.Path) -> tuple[str, int]:

@@ -12,6 +12,7 @@ from typing import Any
 from fedpact.deploy.flower import require_flower
 from fedpact.deploy.flower.channel import FlowerChannel
 from fedpact.deploy.server import serve
+from fedpact.files import private_folder, write
 
 SERVER_FOLDER = (
     "FEDPACT_FLOWER_SERVER"  # variable set by start.sh: the superlink starts the ServerApp, in a folder of its own
@@ -38,8 +39,7 @@ def _main(grid: Any, context: Any) -> None:
     if SERVER_FOLDER not in os.environ:
         raise RuntimeError(f"{SERVER_FOLDER} is not set: start the superlink with start.sh of the server's folder")
     folder, config = pathlib.Path(os.environ[SERVER_FOLDER]), context.run_config
-    state = folder / "state"
-    state.mkdir(exist_ok=True)
+    state = private_folder(folder / "state")
     channel = FlowerChannel(grid, wait=float(config["wait"]))
     with _locked(state):
         try:
@@ -68,4 +68,4 @@ def _locked(state: pathlib.Path) -> Iterator[None]:
 
 def _write_outcome(state: pathlib.Path, message: str, finished: bool) -> None:
     """How the run ended, for `run.sh`: `flwr run` has no exit status for it."""
-    (state / OUTCOME).write_text(json.dumps({"finished": finished, "message": message}) + "\n")
+    write(state / OUTCOME, (json.dumps({"finished": finished, "message": message}) + "\n").encode())

@@ -118,6 +118,7 @@ Ctrl-C in `run.sh` leaves the log, not the run; a run ends with `server/start.sh
 - The server waits {wait:g} seconds for the parties' replies to a message; `FEDPACT_WAIT=3600 server/run.sh` waits an hour.
 - A site connects to the server; it listens only on its own machine, on port 9094 (or `FEDPACT_NODE_PORT`).
 
+{secure_sums}
 ## What is protected, and how
 - TLS between sites and server: `ca.crt` is the certificate authority made for this kit, valid {days} days; its key was not kept.
 - A node's key (`<party>/node.key`) is its identity. The server accepts no node whose public key was not registered, and knows

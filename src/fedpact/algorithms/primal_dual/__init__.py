@@ -1,0 +1,1 @@
+"""A primal-dual method of first order, rows split: the one for differential privacy."""
