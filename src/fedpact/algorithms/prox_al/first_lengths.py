@@ -13,6 +13,7 @@ from fedpact.problem.oracle import Oracle, SlackOracle, derivatives
 from fedpact.protocol.messages import Reply
 
 FIRST_LENGTH = 10.0  # the first γ, relative to the curvature of the objective
+ABOVE_MEAN = 1.5  # times the parties' mean of squared slopes is near the largest
 STEEP = 1e-3  # curvature per unit of the parameters, below which an objective counts as straight
 
 
@@ -28,7 +29,8 @@ def first_lengths(
     """β and γ, from the server's own functions and what so many parties told. relative: κ."""
     slopes = derivatives(own, w)[1]
     steepest = xp.maximum(_steepest(slopes.constraints), _steepest(slopes.pooled + reply.sum.pooled_jacobian))
-    steepest = xp.maximum(steepest, reply.sum.squared_slope / parties)  # a mean: secure sums tell it as it is
+    # not the largest over parties, which secure sums tell up to a power of two
+    steepest = xp.maximum(steepest, ABOVE_MEAN / parties * reply.sum.squared_slope)
     curvature = reply.sum.curvature + xp.mean(2 * ridge)
     curvature = xp.where(curvature > STEEP, curvature, 1.0)
     return relative * curvature / xp.where(steepest > 0, steepest, 1.0), FIRST_LENGTH / curvature
