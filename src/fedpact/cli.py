@@ -98,7 +98,8 @@ def run(
         tables = stated.tables()
         if explain:
             server = stated.server_table(tables.recipe)
-            typer.echo(str(fp.explain(stated.problem, tables, stated.algorithm, server=server)))
+            sums = stated.secure_sums
+            typer.echo(str(fp.explain(stated.problem, tables, stated.algorithm, server=server, privacy=sums)))
             return
         if stated.matched is not None and place == 0:
             typer.echo(str(stated.matched))

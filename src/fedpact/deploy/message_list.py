@@ -167,7 +167,7 @@ def _warning(pact: Pact, plan: ExchangePlan, bound: Bound) -> str:
     except ValueError as error:
         return f"This run would be refused: {error}."
     names = () if pact.is_secure else exposed(pact.options_for(bound.setting), bound.setting)
-    return f"Beware: {exposed_in_words(names, bound.setting)}." if names else ""
+    return f"Beware: {exposed_in_words(names, bound.setting.size)}." if names else ""
 
 
 def _description(pact: Pact, tables: Parties | ColumnParties) -> str:

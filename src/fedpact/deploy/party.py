@@ -141,6 +141,7 @@ class Site:
         pact = self.pact
         self.policy.admit(pact.digest)
         self.policy.admit_sums(len(pact.parties), pact.is_secure, pact.keys is not None, bool(pact.disclose))
+        self.policy.admit_points(pact.checks_points, pact.keys is not None)
         if self.pact.algorithm is not None:
             self.policy.admit_batch(self.pact.algorithm.rows_per_mean)
         return names[0], names[1]
@@ -259,7 +260,7 @@ class Site:
     def _keep(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
         run = self._same(words)
         if run.follower is not None:
-            run.follower.heard(arrays)
+            run.follower = run.follower.after(arrays)[0]
         run.save(run.version(words), int(words["as"]), words["kept"].get(self.party))
         return self._reply(words)
 

@@ -141,12 +141,11 @@ class PartyRun:
         name = str(words.get("exchange"))
         if name not in self.plan:
             raise Refused(f"no exchange of this run is called {name!r}")
-        exchange = self.plan[name]
+        exchange, ahead = self.plan[name], None
         if exchange.among not in (None, self.role):
             raise Refused(f"{name!r} is for {exchange.among} parties, and it is {self.role}")
         if self.site.pact.checks_points:
-            self.follower = self.follower or self._follower(words)
-            arrays = self.follower.follow(name, arrays)
+            ahead, arrays = (self.follower or self._follower(words)).follow(name, arrays)
         exchange.message.check(arrays, finite=words.get("finite") is not False)
         before, self.number = self.states[self.version(words)], int(words["number"])
         self.site.askings.admit(name, [arrays, before, self._data], exchange.part == "round")
@@ -160,8 +159,9 @@ class PartyRun:
         number, oldest = self.number, int(words["oldest"][self.site.party])
         self.states = {v: s for v, s in self.states.items() if v == NOTHING or v >= oldest} | {number: state}
         self.made_by = {v: by for v, by in self.made_by.items() if v in self.states} | {number: name}
-        if self.follower is not None:
-            self.follower.answers(name, number, received)
+        if ahead is not None:
+            ahead.answers(name, number, received)
+            self.follower = ahead
         if self.masks is None or not is_sealed(exchange.reply):
             return arrays
         if not all(map(is_finite, arrays.values())):  # the server learns no more than that somebody's are not

@@ -17,6 +17,8 @@ max_ids = 1000000           # ids of any other party's list that it blinds in on
                             # dishonest party or server may make (default: no limit)
 secure_summation = false    # whether the server may learn sums over parties only, added up in secret, of parties whose keys
                             # are in the pact (default: false)
+checked_points = false      # whether the party has to compute every point that it is asked at itself, from the sums of all, so
+                            # that a server cannot choose points; of parties whose keys are in the pact (default: false)
 min_parties = 3             # in a sum that is added up in secret (default: 3)
 signing_key = "own.key"     # the party's own key, as `fedpact keys` makes it; relative to this file (default: FEDPACT_KEY, or
                             # where `fedpact keys` puts it)
@@ -43,9 +45,9 @@ class Policy:
     evaluation tells of a group and label (default 1).
     max_rounds: that it answers for one pact, over all runs (default None: no limit). files: sha256 of the files that a pact may
     consist of (default None: any). secret_batches: mini-batches are drawn with a secret of the party (default true).
-    secure_summation: the server may learn sums over parties
-    only, of parties whose keys the pact names (default false). min_parties: in such a sum (default 3). signing_key: the file
-    of the party's own key (default None: see fedpact.deploy.secure_sums).
+    secure_summation: the server may learn sums over parties only, of parties whose keys the pact names (default false).
+    checked_points: the party computes the points that it is asked at itself, and refuses others (default false). min_parties:
+    in a secure sum (default 3). signing_key: the file of the party's own key (default None: see fedpact.deploy.secure_sums).
     matching: it takes part in private matchings of ids (default true). max_ids: of any other party's list that it blinds in one
     run (default None: no limit).
     """
@@ -60,6 +62,7 @@ class Policy:
     max_ids: int | None = None
     files: tuple[str, ...] | None = None
     secret_batches: bool = True
+    checked_points: bool = False
 
     @classmethod
     def read(cls, path: str | os.PathLike[str] | None) -> "Policy":
@@ -77,7 +80,7 @@ class Policy:
             raise ValueError(f"{path} is no TOML file: {error}") from None
         kinds = {
             "digests": list, "min_rows": int, "max_rounds": int, "secure_summation": bool, "min_parties": int, "signing_key": str,
-            "matching": bool, "max_ids": int, "files": list, "secret_batches": bool,
+            "matching": bool, "max_ids": int, "files": list, "secret_batches": bool, "checked_points": bool,
         }  # fmt: skip
         for name, value in conditions.items():
             if name not in kinds:
@@ -123,6 +126,15 @@ class Policy:
         if disclose:
             raise Refused(
                 "its policy demands secure sums, and by disclose=True parties tell their constraints one by one"
+            )
+
+    def admit_points(self, checked: bool, known: bool) -> None:
+        """Refuse a server that may choose the points; `checked`: whether the parties compute them, `known`: as above."""
+        if self.checked_points and not (checked and known):
+            missing = "does not check them" if known else "has no `keys` of the parties: see `fedpact keys`"
+            raise Refused(
+                f"its policy demands checked points, and the pact {missing}; they are checked by default with secure sums and "
+                "`keys`, over rows and where the server has no rows of its own"
             )
 
     def admit_means(self, means: list[tuple[str, int]]) -> None:

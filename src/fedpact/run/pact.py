@@ -227,6 +227,11 @@ class Pact:
         return is_secure(self.privacy)
 
     @property
+    def secure_sums(self) -> SecureAggregation | None:
+        """The pact's secure sums, and whether their points are checked; None in the clear."""
+        return SecureAggregation(self.checks_points) if self.is_secure else None
+
+    @property
     def checks_points(self) -> bool:
         """Whether every party computes the server's points itself and refuses others."""
         if not self.is_secure:
@@ -416,7 +421,7 @@ class Pact:
         server: dict[str, Any] = {} if self.columns else {"server": self.server_table(parties.recipe)}
         stated = {**server, "watch": self.watch(), **self.options, **options}
         if options.get("engine") is None and "privacy" not in options:  # a mesh adds up in the clear
-            stated["privacy"] = SecureAggregation(self.checks_points) if self.is_secure else self.privacy
+            stated["privacy"] = self.secure_sums or self.privacy
         stated.pop("largest_reply", None)  # of parties elsewhere
         if self.promise is None:
             return self._evaluated(solve(self.problem, parties, self.algorithm, **stated), parties, options.get("save"))

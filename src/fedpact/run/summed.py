@@ -32,10 +32,11 @@ def exposed(algorithm: Algorithm, setting: Setting) -> tuple[str, ...]:
     return tuple(name for name, rows in setting.rows.items() if rows < EXPOSED * setting.size)
 
 
-def exposed_in_words(names: tuple[str, ...], setting: Setting) -> str:
+def exposed_in_words(names: tuple[str, ...], size: int) -> str:
+    """What is to be said of such parties; size: the number of parameters."""
     listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return (
-        f"rows of {listed} could be read from two rounds' Hessians: fewer rows than {EXPOSED} times the {setting.size} "
+        f"rows of {listed} could be read from two rounds' Hessians: fewer rows than {EXPOSED} times the {size} "
         "parameters"
     )
 
@@ -45,6 +46,6 @@ def check_in_the_clear(algorithm: Algorithm, setting: Setting, options: Any) -> 
     names = exposed(algorithm, setting)
     if names and "privacy" not in options:
         raise ValueError(
-            f"sums are in the clear, and {exposed_in_words(names, setting)}; use a method without Hessians such as "
+            f"sums are in the clear, and {exposed_in_words(names, setting.size)}; use a method without Hessians such as "
             "fp.ProxAL(fp.LBFGS()), three parties or more and secure sums, or say options = {'privacy': None} in the pact"
         )

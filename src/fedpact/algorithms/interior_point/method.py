@@ -60,6 +60,7 @@ from fedpact.arrays import choose, cond, linalg, xp
 from fedpact.federation.setting import Setting
 from fedpact.problem.atoms import Scope
 from fedpact.problem.oracle import Oracle
+from fedpact.protocol import ring
 from fedpact.protocol.algorithm import (
     Algorithm,
     Answer,
@@ -219,8 +220,12 @@ class InteriorPointMethod(OnePhase[ServerState]):
             total, every = jax.tree.map(xp.add, total, mine), [*every, own_largest]
         pooled_there, sums, hessian = with_pooled(total, pooled, ahead, equality, trial, own.regularizer, h)
         if equality.size:
-            every.append(maxima(ahead, pooled_there, equality))
-        largest: HolderMaxima = jax.tree.map(lambda *x: xp.max(xp.stack(x)), *every) if every[1:] else every[0]
+            every.append(maxima(ahead, pooled_there, equality, trial))
+        exact: HolderMaxima = jax.tree.map(lambda *x: xp.max(xp.stack(x)), *every) if every[1:] else every[0]
+        largest = jax.tree.map(
+            ring.power_above, exact
+        )  # all that secure sums tell: so the path is the same without them
+        largest = largest.times(goal.feasibility)
 
         # what the trial is worth
         stationarity = own.regularizer.distance(point, sums.gradient + sums.constraint_gradient)
@@ -229,7 +234,7 @@ class InteriorPointMethod(OnePhase[ServerState]):
         sound = xp.isfinite(sums.objective + xp.sum(sums.gradient + right) + xp.sum(hessian))
 
         # is it better than where the step began?
-        model, rho = server.model, xp.maximum(server.rho, 2.0 * largest.multiplier_after_full_step)
+        model, rho = server.model, xp.fmax(server.rho, 2.0 * largest.multiplier_after_full_step)
         violation_squared = 0.5 * sums.weighted_violation  # ψ, while searching
         height = xp.where(searching, violation_squared, objective)
         slope = step.length * model.slope @ step.direction + h.nonsmooth(point) - h.nonsmooth(server.w)
@@ -316,7 +321,7 @@ class InteriorPointMethod(OnePhase[ServerState]):
         forgotten = dataclasses.replace(best, objective=xp.asarray(xp.inf), violation=xp.asarray(xp.inf))
         info = RoundInfo(
             objective=objective,
-            violation=violation,
+            violation=goal.feasibility * exact.violation,
             stationarity=stationarity,
             kappa=server.kappa,
             length=server.step.length,

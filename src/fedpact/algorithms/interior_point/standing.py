@@ -26,7 +26,7 @@ SHRINKS = (
     0.25  # where a next step is shorter than this part of the last one, as Newton's are near a minimum, it is taken
 )
 STILL = 1e-4  # if it is longer than this, relative to the way from the start,
-WELL = 0.1  # or if the violation is within the goal, but not within this part of it
+WELL = 0.125  # or if the violation is within the goal, but not within this part of it
 DRIFT = 0.03  # a whole Newton step this long, relative to 1 + ‖w‖, where the goal is met: no minimum is near,
 FAINT = 1e-3  # if it promises more than this part of the goal, so that it is no rounding,
 FLAT_BEND = 1e-3  # and the curvature along it is less than this;

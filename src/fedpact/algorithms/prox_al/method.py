@@ -50,6 +50,7 @@ from fedpact.federation.setting import Setting
 from fedpact.problem.atoms import Scope
 from fedpact.problem.oracle import Oracle, SlackOracle
 from fedpact.problem.regularizers import FlatRegularizer
+from fedpact.protocol import ring
 from fedpact.protocol.algorithm import Algorithm, Answer, Begin, Disclosed, FirstParameters, Method, Status
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.options import check
@@ -208,8 +209,9 @@ class ProxALMethod(Method[ServerState]):
         )
         c = values.constraints
         ahead = merit.multipliers(c)
-        change = xp.max(xp.abs(ahead - mu), initial=0.0)
-        maxima = PartyMaxima(complementarity(ahead, c, equality), violation(c, equality), change)
+        change, tolerance = xp.max(xp.abs(ahead - mu), initial=0.0), message.tolerance
+        distance, broken = complementarity(ahead, c, equality), violation(c, equality)
+        maxima = PartyMaxima(distance / tolerance, broken / tolerance, change)
         m = len(own.program.constraints)
         disclosed = own.disclose(Disclosed(c[:m], ahead[:m]))
         return PartyState(mu, message.penalty, c, inner), Reply(sums, maxima, disclosed)
@@ -235,7 +237,7 @@ class ProxALMethod(Method[ServerState]):
         beta, gamma = xp.asarray(self.beta), xp.asarray(self.beta)
         if self.options.stop == "measured":
             holder, ridge = self._holder(own.functions, at_server=True), self._regularizer(own).ridge
-            beta, gamma = first_lengths(holder, ridge, w, reply, self.beta)
+            beta, gamma = first_lengths(holder, ridge, w, reply, own.parties, self.beta)
             beta = xp.minimum(beta, self.options.most_beta)
         pooled = 0 if self.slack else len(own.functions.program.pooled)
         mu, nu = xp.zeros(self._holder(own.functions, at_server=True).equality.size), xp.zeros(pooled)
@@ -260,7 +262,7 @@ class ProxALMethod(Method[ServerState]):
 
     def ask(self, own: ServerData, server: ServerState) -> Evaluate:
         _, point, message = self.inner.propose(server.inner, self._merit(own, server), self._tau(server))
-        return Evaluate(point, server.centre, server.beta, server.gamma, server.fresh, message)
+        return Evaluate(point, server.centre, server.beta, server.gamma, server.fresh, server.goal.feasibility, message)
 
     def hear(self, own: ServerData, server: ServerState, reply: Reply) -> Evaluated:
         merit, tau, goal = self._merit(own, server), self._tau(server), server.goal
@@ -271,17 +273,19 @@ class ProxALMethod(Method[ServerState]):
         c, pooled = progress.constraints, progress.pooled
         mu, nu = merit.merit.multipliers(c), merit.pooled_multipliers(pooled)
         equality, pooled_equality = merit.merit.own.equality, merit.merit.own.pooled_equality
-        distance = xp.maximum(reply.max.complementarity, complementarity(mu, c, equality))
-        distance = xp.maximum(distance, complementarity(nu, pooled, pooled_equality))
-        broken = xp.maximum(reply.max.violation, violation(c, equality))
-        broken = xp.maximum(broken, violation(pooled, pooled_equality))
+        mine = xp.maximum(complementarity(mu, c, equality), complementarity(nu, pooled, pooled_equality))
+        distance = xp.maximum(reply.max.complementarity, mine / goal.feasibility)
+        mine = xp.maximum(violation(c, equality), violation(pooled, pooled_equality))
+        worst = xp.maximum(reply.max.violation, mine / goal.feasibility)
+        # all that secure sums tell: so the path is the same without them
+        broken = goal.feasibility * ring.power_above(worst)
         solved = progress.settled & ((progress.residual <= tau) | progress.exhausted)  # (10)
         if self.options.stop == "measured":
             w = point[: own.functions.program.shape.size]  # without the slacks of form (4)
             largest = xp.maximum(xp.max(xp.abs(w), initial=0.0), 1.0)
             close = goal.stationarity * xp.maximum(progress.objective / largest, 1.0)  # as the certificate measures
             stationary = progress.stationarity <= close
-            done = stationary & (distance <= goal.feasibility)
+            done = stationary & (distance <= 1.0)
             # where multipliers alone are too large, a more accurate subproblem would not help
             solved = solved | (progress.settled & stationary & (broken <= goal.feasibility))
         else:  # (11)
@@ -293,7 +297,7 @@ class ProxALMethod(Method[ServerState]):
         closing, keep = solved & ~done & ~lost, progress.settled | done
         info = RoundInfo(
             objective=progress.objective,
-            violation=broken,
+            violation=goal.feasibility * worst,
             stationarity=progress.stationarity,
             outer=server.k,
             beta=server.beta,
@@ -313,7 +317,7 @@ class ProxALMethod(Method[ServerState]):
             status=xp.where(done, Status.converged, xp.where(lost, Status.diverged, Status.running)),
         )
         held_up = closing & (broken > xp.maximum(goal.feasibility, HELD_UP * server.closed_violation))
-        return Evaluated(after, info, closing, held_up)
+        return Evaluated(after, info, broken, closing, held_up)
 
     def probe(self, own: ServerData, carry: Evaluated) -> Probe:
         """Ask for the sums that tell how far away a feasible point must be."""
@@ -332,7 +336,7 @@ class ProxALMethod(Method[ServerState]):
         return dataclasses.replace(carry, server=dataclasses.replace(server, radius=radius, status=status))
 
     def finish(self, own: ServerData, carry: Evaluated) -> tuple[ServerState, RoundInfo]:
-        closed = self._closed(carry.server, carry.info.violation)
+        closed = self._closed(carry.server, carry.broken)
         return choose(carry.closing, closed, carry.server), carry.info
 
     def _closed(self, server: ServerState, broken: jax.Array) -> ServerState:
