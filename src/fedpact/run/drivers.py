@@ -85,7 +85,8 @@ def compiled_apart(phases: Phases) -> Phases:
     def apart(phase: Phase) -> Phase:
         only_if = None if phase.only_if is None else jax.jit(phase.only_if)
         ask, hear = jax.jit(phase.ask), jax.jit(phase.hear)
-        return Phase(ask, phase.step, hear, phase.among, phase.optional, phase.patient, only_if)
+        drawn = None if phase.drawn is None else jax.jit(phase.drawn)
+        return Phase(ask, phase.step, hear, phase.among, phase.optional, phase.patient, only_if, drawn)
 
     return tuple(tuple(map(apart, entry)) if isinstance(entry, tuple) else apart(entry) for entry in phases)
 
@@ -110,8 +111,8 @@ class ServerOnHost:
             asks = [ask._replace(message=jax.tree.map(np.asarray, ask.message)) for ask in asks]
             replies, states = self.network.exchange(asks, states)
             return jax.device_get(replies), states
-        steps = tuple(ask._replace(message=None) for ask in asks)
-        messages = Packed.of([ask.message for ask in asks])
+        steps = tuple(ask._replace(message=None, drawn=None) for ask in asks)
+        messages = Packed.of([(ask.message, ask.drawn) for ask in asks])
         replies, states = self.compiled(steps, self.network, messages, states)
         return replies.unpacked(), states
 
@@ -161,7 +162,8 @@ class Packed(Record):
 
 
 def _exchanged(asks: tuple[Ask, ...], network: RunNetwork, messages: Packed, states: Any) -> tuple[Packed, PartyStates]:
-    full = [ask._replace(message=message) for ask, message in zip(asks, messages.unpacked(), strict=True)]
+    told = zip(asks, messages.unpacked(), strict=True)
+    full = [ask._replace(message=message, drawn=drawn) for ask, (message, drawn) in told]
     replies, states = network.exchange(full, states)
     return Packed.of(_typed(replies)), _typed(states)
 

@@ -138,6 +138,9 @@ class SCAFFOLDMethod(LocalMethod[ControlledServerState]):
 
     # server steps
 
+    def drawn(self, message: ControlledTask) -> jax.Array:
+        return self.steps.drawn(message.task)
+
     def start(self, own: ServerData, begin: Begin, reply: Reply) -> ControlledServerState:
         running = Status.running.as_array()
         return ControlledServerState(begin.w, begin.key, jnp.ones((), int), running, jnp.zeros_like(begin.w))
