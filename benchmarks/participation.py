@@ -3,7 +3,11 @@
 import fedpact as fp
 
 PARTIES, PART, ROUNDS, REPEATS = 100, 0.1, 20, 3
-STEPS = (("FedAvg", fp.FedAvg), ("FedProx, mu = 0.1", lambda **more: fp.FedProx(0.1, **more)), ("SCAFFOLD", fp.SCAFFOLD))
+STEPS = (
+    ("FedAvg", fp.FedAvg),
+    ("FedProx, mu = 0.1", lambda **more: fp.FedProx(0.1, **more)),
+    ("SCAFFOLD", fp.SCAFFOLD),
+)
 BATCHES = ((10, 1), (50, 12), (None, 5))
 
 
