@@ -71,7 +71,8 @@ def test_a_tenth_of_the_parties_costs_a_tenth() -> None:
             method = fp.FedAvg(local_steps=2, participation=part).bind(bound.setting)
             server, states = drivers.begin(method, network, own, bound.start, goal_of(1e-9), 0)
             compiled = drivers.one_round.lower(method, network, own, server, states).compile()
-            cost[part] = compiled.cost_analysis()["flops"]
+            analysis: Any = compiled.cost_analysis()
+            cost[part] = analysis["flops"]
             line = compiled(network, own, server, states)[2]
             sent[part] = np.array([line.cost.bytes_up, line.cost.bytes_down])
     np.testing.assert_array_equal(10 * sent[0.1], sent[1.0])
@@ -82,7 +83,7 @@ def test_a_tenth_of_the_parties_costs_a_tenth() -> None:
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, fp.Result]:
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, Any]:
     """A pact whose rounds ask one party of three, and its run in one process."""
     pact = pacts.written(tmp_path_factory.mktemp("pact"), "FedAvg")
     text = pact.read_text()
@@ -91,7 +92,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, fp.Re
     return pact, Pact(pact).run(Pact(pact).tables())
 
 
-def test_only_those_who_are_drawn_are_asked(drawn: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path) -> None:
+def test_only_those_who_are_drawn_are_asked(drawn: tuple[pathlib.Path, Any], tmp_path: pathlib.Path) -> None:
     pact, local = drawn
     asked: list[tuple[str, ...]] = []
 
@@ -102,14 +103,14 @@ def test_only_those_who_are_drawn_are_asked(drawn: tuple[pathlib.Path, fp.Result
                 asked.append(tuple(parties))
             return super().ask(message, parties, some)
 
-    deployed = serve(pact, Counting.of(pact, tmp_path), tmp_path / "server")
+    deployed: Any = serve(pact, Counting.of(pact, tmp_path), tmp_path / "server")
     pacts.assert_same(deployed, local, {party: tmp_path / party for party in Pact(pact).parties})
     assert [len(parties) for parties in asked] == [1] * local.rounds
     assert len(set(asked)) > 1
 
 
 def test_a_party_refuses_a_round_whose_draw_leaves_it_out(
-    drawn: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path
+    drawn: tuple[pathlib.Path, Any], tmp_path: pathlib.Path
 ) -> None:
     pact, _ = drawn
     channel, tried = Loopback.of(pact, tmp_path), []

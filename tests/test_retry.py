@@ -20,7 +20,8 @@ def played(folder: pathlib.Path, ends: list[tuple[bool, bytes | None]], retry: i
         finished, saved = next(left)
         if saved is not None:
             state.write_bytes(saved)
-            os.utime(state, ns=(10**9 * len(done),) * 2)
+            at = 10**9 * len(done)
+            os.utime(state, ns=(at, at))
         return Attempt(finished, f"attempt {len(done)}")
 
     return run_until_finished(attempt, lambda: done.append("revive"), folder, retry), done
