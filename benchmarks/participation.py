@@ -2,7 +2,7 @@
 
 import fedpact as fp
 
-PARTIES, PART, ROUNDS, REPEATS = 100, 0.1, 20, 3
+PARTIES, PART, ROUNDS, REPEATS = 100, 0.1, 10, 2
 STEPS = (
     ("FedAvg", fp.FedAvg),
     ("FedProx, mu = 0.1", lambda **more: fp.FedProx(0.1, **more)),
