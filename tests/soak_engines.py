@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from nvflare.fuel.flare_api.api_spec import NoConnection
 from soak_network import Proxy
 
 from fedpact.deploy.flare.job import write_job
@@ -65,7 +66,7 @@ class SoakedRun(abc.ABC):
                 return ended
             if self.state.exists() and self.state.stat().st_mtime > since:
                 return None
-            time.sleep(0.1)
+            time.sleep(0.3)
         raise TimeoutError(f"for {PATIENCE:g} s the run neither saved nor stopped")
 
     def stopped(self) -> tuple[bool, str]:
@@ -75,7 +76,7 @@ class SoakedRun(abc.ABC):
             ended = self.ended()
             if ended is not None:
                 return ended
-            time.sleep(0.1)
+            time.sleep(0.3)
         raise TimeoutError(f"the run did not stop within {PATIENCE:g} s")
 
 
@@ -93,10 +94,14 @@ class OnFlare(SoakedRun):
         self.job = self.federation.submit(write_job(folder, [self.name], self.parties, resume=resume, wait=WAIT))
 
     def ended(self) -> tuple[bool, str] | None:
-        if self.over is None and self.federation.status(self.job).startswith("FINISHED"):
-            result = self.federation.wait(self.job)
-            said = result.pacts.get(self.name, {}).get("message", result.status)
-            self.over = result.finished, said
+        if self.over is None:
+            try:
+                if self.federation.status(self.job).startswith("FINISHED"):
+                    result = self.federation.wait(self.job)
+                    said = result.pacts.get(self.name, {}).get("message", result.status)
+                    self.over = result.finished, said
+            except NoConnection:  # the server was too busy to answer the admin: log in again
+                self.federation.connect(again=True)
         return self.over
 
     def kill(self, who: str) -> None:

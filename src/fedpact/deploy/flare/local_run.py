@@ -87,8 +87,10 @@ class LocalFederation:
                 command, env=self._env, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
 
-    def connect(self) -> None:
+    def connect(self, again: bool = False) -> None:
         """Log in as the admin and wait until every site is connected.
+
+        again: with a new session, where the last one lost its connection (default: False).
 
         Raises ImportError where FLARE is not installed, TimeoutError where a site is not connected after 120 s, and
         RuntimeError where the process of the server or of a site has ended.
@@ -97,6 +99,8 @@ class LocalFederation:
             from nvflare.fuel.flare_api.flare_api import Session
         except ImportError as error:
             raise ImportError(NOT_INSTALLED) from error
+        if again:
+            self._close_session()
         deadline = time.monotonic() + START_SECONDS
         missing = list(self.parties)
         while missing:
