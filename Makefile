@@ -48,7 +48,7 @@ campaign: setup
 	$(BIN)/python -m campaign
 
 soak: setup
-	$(BIN)/python tests/soak.py
+	$(BIN)/python tests/soak.py --page docs/soak.md
 
 wire: setup
 	$(BIN)/python tests/pacts.py

@@ -161,7 +161,7 @@ def test_a_folder_is_meant_from_here(engine: str, tmp_path: pathlib.Path, monkey
     """FLARE changes folders on its way: it gets whole paths."""
     seen: dict[str, pathlib.Path] = {}
 
-    def try_here(pact: pathlib.Path, parties: Any, out: pathlib.Path, wait: float | None) -> str:
+    def try_here(pact: pathlib.Path, parties: Any, out: pathlib.Path, wait: float | None, retry: int) -> str:
         seen["out"] = out
         return "done"
 

@@ -338,6 +338,12 @@ def deploy(
     ] = None,
     wait: Annotated[float, typer.Option(help="Seconds that a party has for one reply.")] = DEFAULT_WAIT,
     poc: Annotated[bool, typer.Option(help="Try it: start everything on this machine, run, stop.")] = False,
+    retry: Annotated[
+        int,
+        typer.Option(
+            min=0, help="With --poc: how often a run that stopped is resumed, what has ended is started again."
+        ),
+    ] = 0,
 ) -> None:
     """Write what the server and every site need to run a pact on NVIDIA FLARE or Flower: keys, certificates, settings, commands.
 
@@ -363,7 +369,7 @@ def deploy(
                     Console(stderr=True).status(status) as live,
                     _each_half_second(lambda: live.update(f"{status}\n{progress_in(out)}")),
                 ):
-                    message = chosen.try_here(file, agreement.parties, out, wait=wait)
+                    message = chosen.try_here(file, agreement.parties, out, wait=wait, retry=retry)
             else:
                 readme = chosen.write_kit(file, agreement.parties, out, server=server, port=port, wait=wait)
                 message = f"The commands for the server and the sites are in {readme}"

@@ -5,7 +5,7 @@ An engine is a package with two modules, imported only when they are used, so th
 | module | function |
 |---|---|
 | `kit` | `write_kit(pact, parties, out, *, server, port, wait)`, which returns the path of the kit's README |
-| `local_run` | `try_here(pact, parties, out, *, wait)`, which returns a summary of the run |
+| `local_run` | `try_here(pact, parties, out, *, wait, retry)`, which returns a summary of the run |
 """
 
 import dataclasses
@@ -60,7 +60,13 @@ class DeploymentEngine:
         return import_module(f"{self.package}.kit").write_kit(pact, parties, out, server=server, port=port, wait=wait)
 
     def try_here(
-        self, pact: pathlib.Path, parties: Sequence[str], out: pathlib.Path, *, wait: float = DEFAULT_WAIT
+        self,
+        pact: pathlib.Path,
+        parties: Sequence[str],
+        out: pathlib.Path,
+        *,
+        wait: float = DEFAULT_WAIT,
+        retry: int = 0,
     ) -> str:
         """Run a pact once with server and sites as processes of this machine, and stop them, also on Ctrl-C or SIGTERM.
 
@@ -68,12 +74,13 @@ class DeploymentEngine:
         - `parties`: names of the parties.
         - `out`: the folder for kits, state, logs and the result; must be empty or not exist yet.
         - `wait`: seconds that the server waits for the parties' replies to one message (default: 600).
+        - `retry`: how often the run is resumed where it stopped, after starting again what has ended (default: 0).
 
         Returns a summary of the run with the folder of its result.
 
         Raises RuntimeError where the run did not finish, and as `write_kit` does.
         """
-        return import_module(f"{self.package}.local_run").try_here(pact, parties, out, wait=wait)
+        return import_module(f"{self.package}.local_run").try_here(pact, parties, out, wait=wait, retry=retry)
 
 
 ENGINES: dict[str, DeploymentEngine] = {

@@ -78,6 +78,12 @@ class MessageList:
         """Bytes of numbers in a message to a party, at most: with the sums of the exchange before it."""
         return exchange.message.size + self.told(exchange)
 
+    def asked(self, exchange: Exchange) -> str:
+        """Who gets the message, in words."""
+        if exchange.drawn is not None:
+            return f"{exchange.asked} of {len(self.parties)} parties, drawn anew"
+        return "all parties" if exchange.among is None else f"{exchange.among} parties"
+
     def told(self, exchange: Exchange) -> int:
         """Bytes of the sums of the exchange before, at most: which one that is, depends on the run."""
         place = self.exchanges.index(exchange)
@@ -98,7 +104,7 @@ class MessageList:
             (
                 PARTS[e.part],
                 _words(e.title),
-                "all parties" if e.among is None else f"{e.among} parties",
+                self.asked(e),
                 f"{self.down(e):,}" + (" at most" if self.told(e) else ""),
                 _listed(e.message, {}) + (f"; {SUMS_TOLD} (at most {self.told(e):,} bytes)" if self.told(e) else ""),
                 f"{self.up(e):,}",

@@ -261,7 +261,10 @@ class Site:
         run = self._same(words)
         if run.follower is not None:
             run.follower = run.follower.after(arrays)[0]
-        run.save(run.version(words), int(words["as"]), words["kept"].get(self.party))
+        try:
+            run.save(run.version(words), int(words["as"]), words["kept"].get(self.party))
+        except OSError as error:
+            raise Refused(f"it cannot save its state: {error.strerror}") from None
         return self._reply(words)
 
     def _end(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:

@@ -147,11 +147,14 @@ class PartyRun:
         if self.site.pact.checks_points:
             ahead, arrays = (self.follower or self._follower(words)).follow(name, arrays)
         exchange.message.check(arrays, finite=words.get("finite") is not False)
+        if name not in self.steps:
+            self.steps[name] = jax.jit(exchange.step), exchange.drawn and jax.jit(exchange.drawn)
+        (step, drawn), message = self.steps[name], exchange.message.as_tree(arrays)
+        if drawn is not None and self.place not in np.asarray(drawn(message)):
+            raise Refused("it is asked to take part in a round whose draw leaves it out")
         before, self.number = self.states[self.version(words)], int(words["number"])
         self.site.askings.admit(name, [arrays, before, self._data], exchange.part == "round")
-        if name not in self.steps:
-            self.steps[name] = jax.jit(exchange.step)
-        state, reply = self.steps[name](self.own, before, exchange.message.as_tree(arrays))
+        state, reply = step(self.own, before, message)
         arrays = exchange.reply.by_name(reply)
         exchange.reply.check(arrays, finite=False)
         if self.site.pact.largest_reply is not None:

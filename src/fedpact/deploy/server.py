@@ -229,9 +229,10 @@ class _DeployedRun(Run):
         except BaseException as error:
             link.failure = error
             raise
-        self.kept_by |= dict.fromkeys(there, version)
-        self.owner |= {"version_of_states": version, "kept_by": dict(self.kept_by)}
+        kept_by = self.kept_by | dict.fromkeys(there, version)
+        self.owner |= {"version_of_states": version, "kept_by": kept_by}
         super().save_state()
+        self.kept_by = kept_by  # now the parties may drop what they saved before
 
     def culprit(self) -> str | None:
         parties = self.link.first_suspects

@@ -5,7 +5,9 @@ import pathlib
 import re
 import signal
 import socket
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 
 def free_port() -> int:
@@ -13,6 +15,35 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+class Attempt(NamedTuple):
+    """How a run, or the rest of one, ended: whether it finished, and in words."""
+
+    finished: bool
+    message: str
+
+
+def run_until_finished(
+    attempt: Callable[[bool], Attempt], revive: Callable[[], object], folder: pathlib.Path, retry: int
+) -> Attempt:
+    """One run, resumed where it stops.
+
+    - `attempt`: begins the run, or where True resumes it, and waits for its end.
+    - `revive`: starts what is not running any more; called before the run is resumed.
+    - `folder`: below it the server saves its state. Once a resumed run stops and has saved nothing new, it is given up.
+    - `retry`: how often it may be resumed (0 or more).
+    """
+    ended, before = attempt(False), None
+    for number in range(1, retry + 1):
+        saved = {file: file.stat().st_mtime_ns for file in folder.glob("server/**/state.npz")}
+        if ended.finished or saved == before:
+            break
+        before = saved
+        print(f"fedpact: {ended.message.strip()}\nfedpact: resuming, {number} of {retry}", file=sys.stderr, flush=True)
+        revive()
+        ended = attempt(True)
+    return ended
 
 
 def progress_in(folder: pathlib.Path) -> str:

@@ -115,7 +115,7 @@ def _greeting(listing: MessageList) -> Iterator[Message]:
 
 def _exchange(exchange: Exchange, listing: MessageList, first: bool) -> Message:
     """`first`: the server has heard nothing yet, so its message reveals nothing."""
-    asked, parties = "all parties" if exchange.among is None else f"{exchange.among} parties", len(listing.parties)
+    asked, parties = listing.asked(exchange), len(listing.parties)
     title = STEPS.get(exchange.title, exchange.title.replace("_", " "))
     down, up = (_fields(exchange, layout, listing.secure, parties) for layout in (exchange.message, exchange.reply))
     if first:

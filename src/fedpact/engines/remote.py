@@ -179,6 +179,8 @@ class Link:
             }
             self.envelopes = {}
             names = self.asked(exchange.among)
+            if ask.drawn is not None:
+                names = [self.names[place] for place in np.asarray(ask.drawn)]
             self.made[self.number] = before, frozenset(names)
             calls.append(Call(exchange, self.number, names, words, message))
             before = self.number
@@ -220,7 +222,7 @@ class Link:
         if not answers:
             raise PartyLost(call.names[0], "no answer, and none of anybody else")
         self.made[call.number] = self.made[call.number][0], frozenset(answers)
-        replies = [answers[n][1] if n in answers else None for n in call.names]
+        replies = [answers[n][1] if n in answers else None for n in self.asked(exchange.among)]
         if not self.secure or not is_sealed(exchange.reply):
             return _combined(exchange, replies)
         if None in replies:
@@ -267,7 +269,7 @@ class Link:
 
 
 def _combined(exchange: Exchange, replies: list[dict[str, np.ndarray] | None], only: str = "") -> dict[str, np.ndarray]:
-    """Sums and maxima over the replies; `per_party` leaves in the order of the parties, NaN for a party that is missing.
+    """Sums and maxima over the replies; `per_party` leaves in the order of the parties, NaN for a party that has none.
 
     only: what the names of the leaves begin with (default: all).
     """

@@ -86,7 +86,8 @@ def compiled_apart(phases: Phases) -> Phases:
     def apart(phase: Phase) -> Phase:
         only_if = None if phase.only_if is None else jax.jit(phase.only_if)
         ask, hear = jax.jit(phase.ask), jax.jit(phase.hear)
-        return Phase(ask, phase.step, hear, phase.among, phase.optional, phase.patient, only_if)
+        drawn = None if phase.drawn is None else jax.jit(phase.drawn)
+        return Phase(ask, phase.step, hear, phase.among, phase.optional, phase.patient, only_if, drawn)
 
     return tuple(tuple(map(apart, entry)) if isinstance(entry, tuple) else apart(entry) for entry in phases)
 
@@ -112,8 +113,8 @@ class ServerOnHost:
             asks = [ask._replace(message=jax.tree.map(np.asarray, ask.message)) for ask in asks]
             replies, states = self.network.exchange(asks, states)
             return jax.device_get(replies), states
-        steps = tuple(ask._replace(message=None) for ask in asks)
-        messages = Packed.of([ask.message for ask in asks])
+        steps = tuple(ask._replace(message=None, drawn=None) for ask in asks)
+        messages = Packed.of([(ask.message, ask.drawn) for ask in asks])
         if self.adds_up:
             apart, states = _asked_quickly(steps, self.network, messages, states)
             return [added(*each) for each in apart.unpacked()], states
@@ -166,16 +167,20 @@ class Packed(Record):
 
 
 def _exchanged(asks: tuple[Ask, ...], network: RunNetwork, messages: Packed, states: Any) -> tuple[Packed, PartyStates]:
-    full = [ask._replace(message=message) for ask, message in zip(asks, messages.unpacked(), strict=True)]
-    replies, states = network.exchange(full, states)
+    replies, states = network.exchange(_told(asks, messages), states)
     return Packed.of(_typed(replies)), _typed(states)
 
 
 def _asked(asks: tuple[Ask, ...], network: SecureNetwork, messages: Packed, states: Any) -> tuple[Packed, PartyStates]:
     """The same but for the arithmetic of secure sums, which takes longer to compile than to do on the host."""
-    full = [ask._replace(message=message) for ask, message in zip(asks, messages.unpacked(), strict=True)]
-    replies, states = network.asked(full, states)
+    replies, states = network.asked(_told(asks, messages), states)
     return Packed.of(_typed(replies)), _typed(states)
+
+
+def _told(asks: tuple[Ask, ...], messages: Packed) -> list[Ask]:
+    """The asks with their messages, and whom they are for."""
+    told = zip(asks, messages.unpacked(), strict=True)
+    return [ask._replace(message=message, drawn=drawn) for ask, (message, drawn) in told]
 
 
 # On few rows a step takes microseconds however it is compiled: then without optimising loops, in half the time.
