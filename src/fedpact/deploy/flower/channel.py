@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fedpact.deploy.engine import DEFAULT_WAIT
+from fedpact.deploy.flower.pace import Pace
 from fedpact.engines.remote import PartyLost
 
-REPLY_POLL = 0.1  # seconds between two requests for replies
+REPLY_POLL, SLOWEST_POLL = 0.1, 1.0  # seconds between two requests for replies, soon after the message and long after it
 NODE_POLL = 2.0  # seconds between two requests for the nodes that are online
 TTL_MARGIN = 60.0  # seconds that Flower keeps a message longer than we wait for its reply
 
@@ -40,7 +41,7 @@ class FlowerChannel:
         self.grid, self.wait, self._make_message = grid, wait, make_message or _flower_message
 
     def ask(self, message: bytes, parties: Sequence[str], some: bool = False) -> dict[str, bytes]:
-        deadline = time.monotonic() + self.wait
+        deadline, pace = time.monotonic() + self.wait, Pace(REPLY_POLL, SLOWEST_POLL)
         replies: dict[str, bytes] = {}
         pending: dict[str, str] = {}  # message id -> party
         reached: dict[str, str] = {}  # party -> activation of the node that its last message was sent to
@@ -68,7 +69,7 @@ class FlowerChannel:
                 if some and replies:
                     return {name: replies[name] for name in parties if name in replies}
                 raise self._timed_out(next(name for name in parties if name not in replies), nodes)
-            time.sleep(REPLY_POLL)
+            pace.wait()
 
     def _online_nodes(self, parties: Sequence[str]) -> dict[str, Any]:
         """The nodes that are online, by the name under which the server's operator registered their keys."""

@@ -91,9 +91,9 @@ def _write_server(
     bind = "127.0.0.1" if server in ("localhost", "127.0.0.1") else "0.0.0.0"
     purpose = "The server: Flower's superlink."
     _write_script(folder / "start.sh", purpose, templates.SERVER_START, bind=bind, **values)
-    register = "".join(f"flwr supernode register keys/{party}.pub fedpact --name {party}\n" for party in parties)
     purpose = "Registers the parties' keys at the server; once, while start.sh runs."
-    _write_script(folder / "register.sh", purpose, f"{register}touch {REGISTERED}\n")
+    register = {"parties": " ".join(parties), "registered": REGISTERED}
+    _write_script(folder / "register.sh", purpose, templates.SERVER_REGISTER, **register)
     purpose = "One run, or with --resume the rest of the last one; the result is in state."
     _write_script(folder / "run.sh", purpose, templates.SERVER_RUN, **values)
     app = private_folder(folder / "app" / "fedpact_flower")

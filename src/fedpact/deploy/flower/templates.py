@@ -4,7 +4,6 @@ ENVIRONMENT = """\
 export FLWR_TELEMETRY_ENABLED=0     # Flower reports nothing to its makers
 export FLWR_DISABLE_UPDATE_CHECK=1  # nor does it ask whether there is a newer Flower
 export FLWR_HOME="$PWD/flower"      # and it writes here, not in your home folder
-export FLWR_SUPEREXEC_TASK_POLL_INTERVAL=0.1
 """
 
 HEADER = """\
@@ -25,6 +24,19 @@ END
 exec flower-superlink --host {bind} --port {port} --database flower/superlink.db \\
     --ssl-ca-certfile ca.crt --ssl-certfile server.crt --ssl-keyfile server.key \\
     --enable-supernode-auth --disable-runtime-dependency-installation
+"""
+
+# One process for all keys: starting `flwr` takes longer than registering one.
+SERVER_REGISTER = """\
+python - {parties} <<'END'
+import sys
+from flwr.cli.app import app
+for party in sys.argv[1:]:
+    words = ["supernode", "register", f"keys/{{party}}.pub", "fedpact", "--name", party]
+    if app(words, standalone_mode=False):
+        sys.exit(f"{{party}}: its key was not registered")
+END
+touch {registered}
 """
 
 SERVER_RUN = """\
@@ -49,7 +61,7 @@ port="${{FEDPACT_NODE_PORT:-9094}}"
 set -- --party {party} --pact pact.py --folder state --node $$ --address 127.0.0.1:$port
 [ -f {policy} ] && set -- "$@" --policy {policy}
 (python -m fedpact.deploy.flower.site_process "$@" || true; kill $$) &  # when one of the two ends, so does the other
-exec flower-supernode --superlink {server}:{port} --root-certificates ca.crt --auth-supernode-private-key node.key \\
+exec python -m fedpact.deploy.flower.node --superlink {server}:{port} --root-certificates ca.crt --auth-supernode-private-key node.key \\
     --isolation process --host 127.0.0.1 --port "$port"
 """
 
