@@ -6,14 +6,18 @@ import pathlib
 OWN_FILE, OWN_FOLDER = 0o600, 0o700  # nobody but the owner reads, writes or enters
 
 
-def write(file: pathlib.Path, content: bytes) -> None:
-    """Write to a temporary file and rename it, so that an interrupted write leaves the old file. Only the owner can read it."""
+def write(file: pathlib.Path, content: bytes, durable: bool = True) -> None:
+    """Write to a temporary file and rename it, so that an interrupted write leaves the old file. Only the owner can read it.
+
+    durable: wait until it is on the disk, so that it outlives a power cut (default: True).
+    """
     beside = file.with_name(f".{file.name}.part")
     with open(beside, "wb", opener=only_for_owner) as opened:
         os.fchmod(opened.fileno(), OWN_FILE)  # one that an interrupted write left may have another mode
         opened.write(content)
-        opened.flush()
-        os.fsync(opened.fileno())
+        if durable:
+            opened.flush()
+            os.fsync(opened.fileno())
     os.replace(beside, file)
 
 

@@ -9,13 +9,13 @@ import pathlib
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fedpact.deploy.engine import DEFAULT_WAIT
 from fedpact.deploy.flare import NOT_INSTALLED
 from fedpact.deploy.flare.kit import ADMIN, ADMIN_FOLDER, SERVER_FOLDER, write_kit
-from fedpact.deploy.this_machine import free_port, sigterm_as_interrupt
+from fedpact.deploy.this_machine import free_port, sigterm_as_interrupt, where
 
 START_SECONDS = 120.0  # for all sites to connect to the server, on a loaded machine
 COMMANDS = {
@@ -195,7 +195,15 @@ def _stop(processes: Sequence[Any], grace: float) -> None:
     psutil.wait_procs(processes, timeout=10.0)
 
 
-def try_here(pact: pathlib.Path, parties: Sequence[str], out: pathlib.Path, *, wait: float = DEFAULT_WAIT) -> str:
+def try_here(
+    pact: pathlib.Path,
+    parties: Sequence[str],
+    out: pathlib.Path,
+    *,
+    wait: float = DEFAULT_WAIT,
+    resume: bool = False,
+    written: Callable[[], None] = lambda: None,
+) -> str:
     """Write kits, start server and sites as processes of this machine, run the pact once, and stop everything.
 
     Everything is stopped also when the run fails, or Ctrl-C or SIGTERM ends this process.
@@ -204,15 +212,20 @@ def try_here(pact: pathlib.Path, parties: Sequence[str], out: pathlib.Path, *, w
     - `parties`: names of the parties.
     - `out`: the folder for kits, state and the downloaded results; must be empty or not exist yet.
     - `wait`: seconds that a party has for one reply (default: 600).
+    - `resume`: go on with the run of the kits that `out` holds (default: False).
+    - `written`: called when the kits have been written (default: nothing).
 
-    Returns FLARE's status of the job, the result's summary and the folder of the results.
+    Returns the result's summary and the folder of the results.
 
     Raises RuntimeError where the job did not finish; the message has the same three, and TimeoutError where a site did not
     connect to the server within 120 s, and as `write_kit` does.
     """
-    write_kit(pact, parties, out, port=free_port(), wait=wait)
+    if not resume:
+        write_kit(pact, parties, out, port=free_port(), wait=wait)
+        written()
     with sigterm_as_interrupt(), LocalFederation(out, parties) as federation:
-        result = federation.run(out / ADMIN_FOLDER / "jobs" / "run")
+        result = federation.run(out / ADMIN_FOLDER / "jobs" / ("resume" if resume else "run"))
     if not result.finished:
         raise RuntimeError(str(result))
-    return str(result)
+    message = result.pacts[pact.stem]["message"]
+    return f"{message}\n{where(out / SERVER_FOLDER / 'fedpact' / pact.stem)}"

@@ -12,6 +12,7 @@ from typing import Any
 from fedpact.deploy.flower import require_flower
 from fedpact.deploy.flower.channel import FlowerChannel
 from fedpact.deploy.server import serve
+from fedpact.deploy.status import start_log
 from fedpact.files import private_folder, write
 
 SERVER_FOLDER = (
@@ -23,7 +24,8 @@ LOCK_POLL = 0.1  # seconds between two attempts to lock
 
 
 def server_app() -> Any:
-    """The ServerApp that runs the pact of the server's folder, or resumes its last run (run config `resume`).
+    """The ServerApp that runs the pact of the server's folder, or resumes its last run (run config `resume`), or measures the
+    certificate of the last run again (run config `verify`).
 
     Raises ModuleNotFoundError where Flower is not installed.
     """
@@ -38,12 +40,18 @@ def server_app() -> Any:
 def _main(grid: Any, context: Any) -> None:
     if SERVER_FOLDER not in os.environ:
         raise RuntimeError(f"{SERVER_FOLDER} is not set: start the superlink with start.sh of the server's folder")
+    start_log()
     folder, config = pathlib.Path(os.environ[SERVER_FOLDER]), context.run_config
     state = private_folder(folder / "state")
     channel = FlowerChannel(grid, wait=float(config["wait"]))
     with _locked(state):
         try:
-            result = serve(folder / "pact.py", channel, state, resume=bool(config["resume"]))
+            if config.get("verify"):
+                from fedpact.deploy.verification import measured_again
+
+                result = measured_again(folder / "pact.py", channel, state)
+            else:
+                result = serve(folder / "pact.py", channel, state, resume=bool(config["resume"]))
         except Exception as error:
             _write_outcome(state, f"{type(error).__name__}: {error}", finished=False)
             raise

@@ -33,8 +33,12 @@ from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, 
 
 from fedpact.deploy.flower.pace import Pace
 from fedpact.deploy.party import Site
+from fedpact.deploy.status import start_log
 
-MESSAGE_POLL, SLOWEST_POLL = 0.1, 1.0  # seconds between two requests for a message, soon after the last one and long after it
+MESSAGE_POLL, SLOWEST_POLL = (
+    0.1,
+    1.0,
+)  # seconds between two requests for a message, soon after the last one and long after it
 NODE_POLL = 0.5  # seconds between two checks whether the node still runs
 
 
@@ -127,6 +131,7 @@ def main() -> None:
     parser.add_argument("--address", required=True, help="host:port of the node on this machine")
     args = parser.parse_args()
     threading.Thread(target=exit_with_node, args=(args.node,), daemon=True).start()
+    start_log()
     site = Site(args.pact, args.party, args.folder, args.policy)
     print(f"fedpact: the site of {args.party} is ready", file=sys.stderr, flush=True)
     handle_messages(site.answer, args.party, args.address)

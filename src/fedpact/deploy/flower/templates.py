@@ -40,10 +40,11 @@ touch {registered}
 """
 
 SERVER_RUN = """\
-resume=false
+resume=false verify=false
 [ "${{1:-}}" = --resume ] && resume=true
+[ "${{1:-}}" = --verify ] && verify=true
 rm -f state/flower.json
-flwr run app fedpact --stream --run-config "resume=$resume wait=${{FEDPACT_WAIT:-{wait}}}" || true
+flwr run app fedpact --stream --run-config "resume=$resume verify=$verify wait=${{FEDPACT_WAIT:-{wait}}}" || true
 if [ ! -f state/flower.json ]; then
     echo "fedpact: the run was interrupted, or goes on and only its log was left: see flwr list; then run.sh --resume" >&2
     exit 1
@@ -61,8 +62,8 @@ port="${{FEDPACT_NODE_PORT:-9094}}"
 set -- --party {party} --pact pact.py --folder state --node $$ --address 127.0.0.1:$port
 [ -f {policy} ] && set -- "$@" --policy {policy}
 (python -m fedpact.deploy.flower.site_process "$@" || true; kill $$) &  # when one of the two ends, so does the other
-exec python -m fedpact.deploy.flower.node --superlink {server}:{port} --root-certificates ca.crt --auth-supernode-private-key node.key \\
-    --isolation process --host 127.0.0.1 --port "$port"
+exec python -m fedpact.deploy.flower.node --superlink {server}:{port} --root-certificates ca.crt \\
+    --auth-supernode-private-key node.key --isolation process --host 127.0.0.1 --port "$port"
 """
 
 PROJECT = """\
@@ -85,6 +86,7 @@ clientapp = "fedpact_flower.client:app"
 
 [tool.flwr.app.config]
 resume = false  # resume the last run of the server's state folder
+verify = false  # measure the certificate of that run again
 wait = {wait}    # seconds for the parties' replies to one message
 """
 
