@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import socket
 import time
 from collections.abc import Sequence
@@ -12,7 +13,8 @@ from fedpact.report.words import in_bytes
 
 PLACES = ("state", "fedpact/*")  # of a status in an owner's folder: Flower's kits, FLARE's kits
 AT_WORK = ("starting", "rounds", "ending")
-PROCESS_FILES = ("pid.fl",)  # FLARE's, in an owner's folder, while its process is there
+PROCESS_FILE = "pid.fl"  # FLARE's, in an owner's folder, while its process is there
+PORTS = {"start.sh": r"--port (\d+)", "startup/fed_server.json": r'"target": *"[^"]*:(\d+)"'}  # of a server, by engine
 
 
 def statuses(kit: pathlib.Path) -> list[dict[str, Any]]:
@@ -30,14 +32,20 @@ def is_well(words: dict[str, Any]) -> bool:
     return words["phase"] != "failed" and not words["gone"]
 
 
-def engines_gone(kit: pathlib.Path) -> list[str]:
-    """Of owners whose engine says which process it is, those where that process is not there, as sentences."""
-    gone = []
-    for file in (file for name in PROCESS_FILES for above in ("", "*/") for file in kit.glob(f"{above}{name}")):
-        number = file.read_text().strip()
+def ailments(kit: pathlib.Path) -> list[str]:
+    """What is wrong with an owner's engine, or with those of a whole kit, whatever became of runs: a process that is not there,
+    a server that does not listen."""
+    wrong = []
+    for folder in (kit, *sorted(kit.glob("*/"))):
+        file = folder / PROCESS_FILE
+        number = file.read_text().strip() if file.is_file() else ""
         if number.isdigit() and not _is_there(int(number)):
-            gone.append(f"{file.parent}: the engine's process {number} is not there")
-    return gone
+            wrong.append(f"{folder}: the engine's process {number} is not there")
+        if (folder / "keys").is_dir() or (folder / "startup" / "server.key").is_file():
+            wrong += [
+                f"{folder}: nothing listens on the server's port {port}" for port in _ports(folder) if _deaf(port)
+            ]
+    return wrong
 
 
 def as_text(found: Sequence[dict[str, Any]]) -> str:
@@ -68,6 +76,20 @@ def _parts(words: dict[str, Any]) -> list[str]:
     if words.get("updated"):
         parts.append(f"as of {time.strftime('%H:%M:%S', time.localtime(words['updated']))}")
     return parts
+
+
+def _ports(server: pathlib.Path) -> list[int]:
+    files = [(server / name, pattern) for name, pattern in PORTS.items() if (server / name).is_file()]
+    found = [re.search(pattern, file.read_text()) for file, pattern in files]
+    return [int(match[1]) for match in found if match]
+
+
+def _deaf(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except OSError:
+        return True
+    return False
 
 
 def _gone(words: dict[str, Any]) -> bool:

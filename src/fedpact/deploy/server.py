@@ -57,6 +57,8 @@ def serve(
     """
     stated, home = Pact(pact), Folder(folder)
     home.check_room()
+    if not resume:
+        put_aside(home)
     status = Status(home.path, "server", stated.digest)
     with until_the_end(status):
         return _begun(stated, Watched(channel, status), home, resume, measure_again, progress, status)
@@ -71,8 +73,6 @@ def _begun(
     progress: bool | None,
     status: Status,
 ) -> Result | Promise:
-    if not resume:
-        put_aside(home)
     before = home.owner() if resume and home.holds_a_run else None
     if before is not None and "kept_by" not in before:
         raise ValueError(

@@ -72,8 +72,9 @@ class Status:
 
     def failed(self, error: BaseException) -> None:
         """Say which exception ended it and where; what its text says is in failure.txt."""
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        reason = f"{type(error).__name__} at {os.path.basename(place.filename)}:{place.lineno}"
+        places = traceback.extract_tb(error.__traceback__)[-1:]
+        at = "".join(f" at {os.path.basename(place.filename)}:{place.lineno}" for place in places)
+        reason = f"{type(error).__name__}{at}"
         with contextlib.suppress(OSError):
             file = private_folder(self.file.parent) / FAILURE
             write(file, "".join(traceback.format_exception(error)).encode(), durable=False)

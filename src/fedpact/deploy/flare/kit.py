@@ -21,6 +21,7 @@ from fedpact.deploy.engine import DEFAULT_WAIT, ENGINES, check_kit_arguments
 from fedpact.deploy.flare import NOT_INSTALLED
 from fedpact.deploy.flare.job import ALLOWED_CLASSES, write_job, write_json
 from fedpact.deploy.flare.readme import readme_text
+from fedpact.deploy.service_files import write_service_files
 from fedpact.files import OWN_FOLDER, make_private, private_folder
 
 ADMIN = "admin@fedpact.org"
@@ -88,6 +89,8 @@ def write_kit(
         _log_little(local)
         _forbid_code(local)
         _set_resources(kit, lost_after if owner == SERVER_FOLDER else None)
+        listens = port if owner == SERVER_FOLDER else None
+        write_service_files(kit, owner, "flare", "startup/sub_start.sh --once", listens)
     shutil.move(kits[ADMIN_FOLDER], out / ADMIN_FOLDER)
     for job in ("run", "resume", "verify"):
         folder = out / ADMIN_FOLDER / "jobs" / job

@@ -28,7 +28,8 @@ exec flower-superlink --host {bind} --port {port} --database flower/superlink.db
 
 # One process for all keys: starting `flwr` takes longer than registering one.
 SERVER_REGISTER = """\
-python - {parties} <<'END'
+[ $# -gt 0 ] || set -- {parties}  # or those that are named
+python - "$@" <<'END'
 import sys
 from flwr.cli.app import app
 for party in sys.argv[1:]:
@@ -119,6 +120,10 @@ run; `make package` writes that wheel to `dist` of a checkout of fedpact.
 | 2 | server | `server/register.sh` | once: registers the parties' keys, each under its party's name |
 | 3 | each site | `{first}/start.sh`, ... | the site: Flower's supernode and the party's own process; keep it running |
 | 4 | server | `server/run.sh` | the run; its result is in `server/state`, the model for `fp.load` in `server/state/model` |
+
+`fedpact status server`, and at a site `fedpact status {first}`, say how a run is going; `server/run.sh --verify` measures the
+certificate of the last one again. `fedpact.service` and `Containerfile` in each folder are for machines that run it for long:
+docs/operations.md of fedpact, which is also on upgrades and on replacing keys.
 
 **To resume** after anything was stopped or lost: start what is not running (1, 3), then `server/run.sh --resume`. A site that
 was killed (not stopped by Ctrl-C) can be restarted after a minute: until then the server considers its node online.
