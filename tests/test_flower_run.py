@@ -61,8 +61,9 @@ def test_the_front_door_gives_what_it_gives_in_this_process(tried: tuple[pathlib
     found = statuses(kit)
     assert [words["who"] for words in found] == ["server", *PARTIES]
     assert {(words["phase"], words["round"]) for words in found} == {("ended", local.rounds)}
-    for who in ("server", *PARTIES):
-        assert "round" in (kit / who / "log.txt").read_text(), "where operators look"
+    for log in (state / "log.txt", *(kit / party / "log.txt" for party in PARTIES)):  # where operators look
+        assert "round 1" in log.read_text()
+        assert local.status in log.read_text()
     compare(kit, local, "front door")
     model = fp.load(state / "model")
     for party in stated.parties:

@@ -6,6 +6,7 @@ import os
 import pathlib
 import socket
 import subprocess
+import time
 from collections.abc import Sequence
 
 import pacts
@@ -118,7 +119,8 @@ def test_a_status_says_who_is_awaited_and_who_failed(tmp_path: pathlib.Path) -> 
 
         def ask(self, message: bytes, parties: Sequence[str], some: bool = False) -> dict[str, bytes]:
             self.on_reply("north")
-            status.say(now=True)
+            while "awaits south" not in as_text(statuses(tmp_path)):  # written soon, though nothing is said any more
+                time.sleep(0.05)
             seen.append(as_text(statuses(tmp_path)))
             raise PartyLost("south", "did not answer within 4 s")
 

@@ -65,14 +65,16 @@ def _phase(words: dict[str, Any]) -> str:
 
 def _parts(words: dict[str, Any]) -> list[str]:
     parts = []
-    if words.get("round") is not None:
+    if words.get("round"):
         parts.append(f"round {words['round']}")
     parts += [f"{name} {words[name]:.3g}" for name in ("objective", "violation") if words.get(name) is not None]
     if words.get("bytes_up") is not None:
         parts.append(f"{in_bytes(words['bytes_up'])} up, {in_bytes(words['bytes_down'])} down")
     if words["phase"] in AT_WORK and words.get("awaited"):
-        since = max(0.0, time.time() - words["asked"]) if words.get("asked") else 0.0
-        parts.append(f"awaits {', '.join(map(str, words['awaited']))} since {since:.0f} s")
+        began = words.get("answered" if words["awaited"] == ["server"] else "asked")
+        since = max(0.0, time.time() - began) if began else 0.0
+        whom = "at work" if words["awaited"] == [words["who"]] else f"awaits {', '.join(map(str, words['awaited']))}"
+        parts.append(f"{whom} since {since:.0f} s")
     if words.get("updated"):
         parts.append(f"as of {time.strftime('%H:%M:%S', time.localtime(words['updated']))}")
     return parts

@@ -63,8 +63,9 @@ class Status:
             moment = time.monotonic()
             now = now or (self.words.get("phase"), self.words.get("reason")) != before
             if now or moment - self._written >= LEAST:
-                self._written = moment
                 self._write()
+            else:
+                _LATER.add(self)
             if line is not None and (now or moment - self._told >= LINES):
                 self._told = moment
                 level = logging.ERROR if self.words["phase"] == "failed" else logging.INFO
@@ -81,11 +82,55 @@ class Status:
             reason += f"; {file} says why"
         self.say(f"failed: {reason}", phase="failed", reason=reason, awaited=[])
 
+    def catch_up(self) -> None:
+        """Write what was too soon to be written."""
+        with self._lock:
+            self._write()
+
     def _write(self) -> None:
         """A status that cannot be written, as on a full disk, does not cost the run."""
+        _LATER.done(self)
+        self._written = time.monotonic()
         with contextlib.suppress(OSError):
             private_folder(self.file.parent)
             write(self.file, json.dumps({**self.words, "updated": time.time()}).encode(), durable=False)
+
+
+class _Later:
+    """One thread for all statuses of a process, which writes those whose last words are not on disk yet."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, Status] = {}
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def add(self, status: Status) -> None:
+        with self._lock:
+            self._waiting[id(status)] = status
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="fedpact-status", daemon=True)
+                self._thread.start()
+
+    def done(self, status: Status) -> None:
+        with self._lock:
+            self._waiting.pop(id(status), None)
+
+    def _run(self) -> None:
+        took = 0.0
+        while True:
+            time.sleep(max(LEAST, 20 * took))  # at most a twentieth of the time, however many there are
+            began = time.monotonic()
+            with self._lock:
+                waiting = list(self._waiting.values())
+                if not waiting:
+                    self._thread = None
+                    return
+            for status in waiting:
+                status.catch_up()
+            took = time.monotonic() - began
+
+
+_LATER = _Later()
 
 
 class Watched:
@@ -151,14 +196,17 @@ class _Lines(logging.Formatter):
         return json.dumps(words | getattr(record, "fedpact", {}))
 
 
-def start_log() -> None:
-    """Write what is logged to stderr, as FEDPACT_LOG says; called by processes that are fedpact's own, once."""
+def start_log(file: pathlib.Path | None = None) -> None:
+    """Write what is logged to stderr, as FEDPACT_LOG says; called by processes that are fedpact's own, once.
+
+    file: to which it is written as well (default: none).
+    """
     top = logging.getLogger("fedpact")
     if top.handlers:
         return
-    handler = logging.StreamHandler(sys.stderr)
     as_json = os.environ.get(LOG) == "json"
-    handler.setFormatter(_Lines() if as_json else logging.Formatter("%(asctime)s fedpact %(message)s"))
-    top.addHandler(handler)
+    for handler in (logging.StreamHandler(sys.stderr), *([] if file is None else [logging.FileHandler(file)])):
+        handler.setFormatter(_Lines() if as_json else logging.Formatter("%(asctime)s fedpact %(message)s"))
+        top.addHandler(handler)
     top.setLevel(logging.INFO)
     top.propagate = False

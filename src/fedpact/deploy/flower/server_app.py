@@ -18,6 +18,7 @@ from fedpact.files import private_folder, write
 SERVER_FOLDER = (
     "FEDPACT_FLOWER_SERVER"  # variable set by start.sh: the superlink starts the ServerApp, in a folder of its own
 )
+LOG_FILE = "log.txt"  # in the server's state folder
 OUTCOME = "flower.json"  # how the last run ended, in the server's state folder
 LOCK_WAIT = 30.0  # seconds that a run waits for the previous one to end
 LOCK_POLL = 0.1  # seconds between two attempts to lock
@@ -40,9 +41,9 @@ def server_app() -> Any:
 def _main(grid: Any, context: Any) -> None:
     if SERVER_FOLDER not in os.environ:
         raise RuntimeError(f"{SERVER_FOLDER} is not set: start the superlink with start.sh of the server's folder")
-    start_log()
     folder, config = pathlib.Path(os.environ[SERVER_FOLDER]), context.run_config
     state = private_folder(folder / "state")
+    start_log(state / LOG_FILE)  # stderr is shown by run.sh, and kept by nobody
     channel = FlowerChannel(grid, wait=float(config["wait"]))
     with _locked(state):
         try:
