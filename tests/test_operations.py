@@ -102,6 +102,9 @@ def test_the_certificate_is_measured_again(ran: tuple[Kit, fp.Result]) -> None:
 
 def test_a_run_that_has_ended_makes_room_for_the_next(ran: tuple[Kit, fp.Result]) -> None:
     kit, first = ran
+    with pytest.raises(KeyError, match="north"):
+        serve(kit.pact, OnThisMachine({}), kit.server, resume=True)  # nobody is there
+    assert statuses(kit.folder)[0]["phase"] == "failed"
     again = kit.run()
     assert again.rounds == first.rounds
     (kept,) = (kit.server / "earlier").iterdir()

@@ -24,10 +24,8 @@ def put_aside(home: Folder) -> pathlib.Path | None:
     """
     if not home.holds_a_run:
         return None
-    words = read(home.path / STATUS)
-    ended = words["phase"] == "ended" if words else (home.path / "run.json").exists()
-    before = home.owner()
-    if not ended:
+    words, before = read(home.path / STATUS), home.owner()
+    if words is None or words.get("run_ended") != before.get("run"):
         raise ValueError(
             f"{home.path} holds {before['rounds']} rounds of a run that has not ended: resume it, or move this folder away "
             "to begin anew; nothing was touched"

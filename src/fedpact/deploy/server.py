@@ -16,7 +16,7 @@ from fedpact.deploy.party import VERSIONS
 from fedpact.deploy.preparation import fit_over_parties
 from fedpact.deploy.promise import Told, tested
 from fedpact.deploy.starts import with_drawn_starts
-from fedpact.deploy.status import Status, Watched, until_the_end
+from fedpact.deploy.status import STATUS, Status, Watched, read, until_the_end
 from fedpact.engines.exchanges import ExchangePlan
 from fedpact.engines.remote import HUGE, NOTHING, Channel, Link, PartyRefused, RemoteNetwork
 from fedpact.engines.sealing import check_sums
@@ -59,7 +59,8 @@ def serve(
     home.check_room()
     if not resume:
         put_aside(home)
-    status = Status(home.path, "server", stated.digest)
+    before = read(home.path / STATUS) or {}
+    status = Status(home.path, "server", stated.digest, run_ended=before.get("run_ended"))
     with until_the_end(status):
         return _begun(stated, Watched(channel, status), home, resume, measure_again, progress, status)
 
@@ -87,7 +88,7 @@ def _begun(
     with kept_programs():
         result = _served(stated, link, home, resume, before, measure_again, progress, status)
     end = str(result).splitlines()[0]
-    status.say(end, phase="ended", message=end, awaited=[])
+    status.say(end, phase="ended", message=end, awaited=[], run_ended=run)
     return result
 
 
@@ -174,6 +175,7 @@ def _served(
         **({"recipe": pact.recipe_digest} if pact.recipe is not None or pact.recipes else {}),
     }
     run.open(home, owner, resume)
+    status.say(run_ended=None)
     if before is not None:
         run.kept_by = before["kept_by"]
     if run.may_miss:

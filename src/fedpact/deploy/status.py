@@ -38,10 +38,10 @@ class Status:
 
     - `folder`: where `status.json` is written.
     - `who`: "server", or the party's name.
-    - `pact`: digest of the pact.
+    - `pact`: digest of the pact. `words`: more to begin with.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], who: str, pact: str) -> None:
+    def __init__(self, folder: str | os.PathLike[str], who: str, pact: str, **words: Any) -> None:
         self.file = pathlib.Path(folder) / STATUS
         self.words: dict[str, Any] = {
             "who": who,
@@ -51,6 +51,7 @@ class Status:
             "host": socket.gethostname(),
             "process": os.getpid(),
             "began": time.time(),
+            **words,
         }
         self._lock = threading.Lock()
         self._written = self._told = 0.0

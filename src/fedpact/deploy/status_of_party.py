@@ -7,7 +7,12 @@ from typing import Any
 from fedpact.deploy.status import Status
 from fedpact.run.saved_model import Outcome
 
-LAST = ("end", "evaluate", "count")  # messages after the rounds
+PHASES = {
+    "step": "rounds",
+    "keep": "rounds",
+    "count": "ending",
+    "end": "ending",
+}  # by the kind of a message; others: starting
 
 
 class PartyStatus(Status):
@@ -40,7 +45,8 @@ class PartyStatus(Status):
             seen |= {"messages": 1, "bytes_up": 0, "bytes_down": size, "round": None}
         if isinstance(number, int):
             seen["round"] = number
-        phase = "rounds" if kind in ("step", "keep") else "ending" if kind in LAST else "starting"
+        phase = PHASES.get(kind, "starting")
+        phase = self.words["phase"] if kind == "evaluate" else phase  # it comes after the end
         at = "" if seen.get("round") is None else f" of round {seen['round']}"
         self.say(f"asked for {kind!r}{at}", phase=phase, **seen)
 
@@ -53,4 +59,5 @@ class PartyStatus(Status):
     def ended(self, outcome: Outcome) -> None:
         numbers = {name: value for name, value in outcome.numbers.items() if value is not None}
         told = "  ".join(f"{name} {value:.1e}" for name, value in numbers.items())
-        self.say(f"the run has ended: {outcome.status}  {told}", phase="ended", message=outcome.status, **numbers)
+        line = f"the run has ended: {outcome.status}  {told}"
+        self.say(line, phase="ended", message=outcome.status, certificate=numbers)
