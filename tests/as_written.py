@@ -9,8 +9,9 @@ PAGES = ("README.md", "docs/flare.md", "docs/flower.md")
 
 def commands(page: str) -> list[str]:
     """The lines `fedpact …` of a page's blocks that are in no language, without their comments."""
-    blocks = re.findall(r"^```\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
-    lines = [line.partition("#")[0].strip() for block in blocks for line in block.splitlines()]
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    typed = [line for language, block in blocks if not language for line in block.splitlines()]
+    lines = [line.partition("#")[0].strip() for line in typed]
     return [line for line in lines if line.startswith("fedpact ")]
 
 
