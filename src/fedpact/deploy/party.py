@@ -19,7 +19,6 @@ import pathlib
 import platform
 import re
 import threading
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +32,7 @@ from fedpact.deploy.policy import Policy
 from fedpact.deploy.preparation import Preparing, agreed_recipe
 from fedpact.deploy.promise import HeldOut
 from fedpact.deploy.secure_sums import OwnKeys
+from fedpact.deploy.status_of_party import PartyStatus
 from fedpact.engines.serialization import HEADER, Refused, is_finite, pack, unpack
 from fedpact.federation.description import Description
 from fedpact.federation.table import Table
@@ -83,10 +83,16 @@ class Site:
         self.keys: OwnKeys | None = None  # of the last greeting, where sums are secure
         self.received = b""  # a digest of the message that is being answered
         self._one_at_a_time = threading.Lock()
+        self.status = PartyStatus(self.folder, party, self.pact.digest)
 
     @in_double
     def answer(self, message: bytes) -> bytes:
-        """The answer to a message; a refusal is one too. Why something failed here is written to this process's own log."""
+        """The answer to a message; a refusal is one too. Why something failed here is written to the party's own folder."""
+        reply = self._answer(message)
+        self.status.answered(len(reply))
+        return reply
+
+    def _answer(self, message: bytes) -> bytes:
         words: dict[str, Any] = {}
         try:
             # a meeting has the words of all parties, and other messages the arrays that the plan says
@@ -97,6 +103,7 @@ class Site:
                 "evaluate": self._evaluate, "count": self._count, "survey": self._survey, "measure": self._measure,
                 "match": self._match,
             }  # fmt: skip
+            self.status.asked(words, len(message))
             if words.get("kind") == "enough":
                 return self._enough(words)
             if words.get("kind") not in answers:
@@ -107,9 +114,10 @@ class Site:
         except UnknownRun as error:
             return self._reply(words, refused=str(error), restarted=True)
         except Refused as error:
+            self.status.refused(str(error))
             return self._reply(words, refused=str(error))
         except Exception as error:  # its text may hold values of rows
-            traceback.print_exc()
+            self.status.failed(error)
             return self._reply(words, refused=f"its process failed ({type(error).__name__}); its own log says why")
 
     def _most(self) -> int:
@@ -274,6 +282,7 @@ class Site:
         except ValueError as error:
             raise Refused(str(error)) from None
         run.hand_out(run.version(words), outcome)
+        self.status.ended(outcome)
         return self._reply(words)
 
     def _evaluate(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:

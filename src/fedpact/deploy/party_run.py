@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import json
 import pathlib
-import sys
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -168,7 +167,7 @@ class PartyRun:
         if self.masks is None or not is_sealed(exchange.reply):
             return arrays
         if not all(map(is_finite, arrays.values())):  # the server learns no more than that somebody's are not
-            print(f"fedpact: its numbers in {exchange.title!r} are not finite", file=sys.stderr, flush=True)
+            self.site.status.say(f"its numbers in {exchange.title!r} are not finite", now=True)
         group = [n for n, active in self.active.items() if exchange.among in (None, "active" if active else "passive")]
         return sealed(exchange.reply, arrays, self.masks, group, number, received)
 

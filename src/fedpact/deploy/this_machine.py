@@ -9,6 +9,11 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from fedpact.deploy.earlier_runs import REPORT
+from fedpact.deploy.overview import as_text, statuses
+from fedpact.deploy.status import FAILURE
+from fedpact.run.saved_model import MODEL
+
 
 def free_port() -> int:
     """A TCP port of this machine that nothing listens on now."""
@@ -25,7 +30,11 @@ class Attempt(NamedTuple):
 
 
 def run_until_finished(
-    attempt: Callable[[bool], Attempt], revive: Callable[[], object], folder: pathlib.Path, retry: int
+    attempt: Callable[[bool], Attempt],
+    revive: Callable[[], object],
+    folder: pathlib.Path,
+    retry: int,
+    resume: bool = False,
 ) -> Attempt:
     """One run, resumed where it stops.
 
@@ -33,8 +42,9 @@ def run_until_finished(
     - `revive`: starts what is not running any more; called before the run is resumed.
     - `folder`: below it the server saves its state. Once a resumed run stops and has saved nothing new, it is given up.
     - `retry`: how often it may be resumed (0 or more).
+    - `resume`: whether the first attempt goes on with an earlier one (default: no).
     """
-    ended, before = attempt(False), None
+    ended, before = attempt(resume), None
     for number in range(1, retry + 1):
         saved = {file: file.stat().st_mtime_ns for file in folder.glob("server/**/state.npz")}
         if ended.finished or saved == before:
@@ -46,23 +56,37 @@ def run_until_finished(
     return ended
 
 
+def where(folder: pathlib.Path) -> str:
+    """What a run has left in the server's folder, for whoever started it."""
+    return f"The result is in {folder}: the model in {MODEL}, the report page {REPORT}"
+
+
 def progress_in(folder: pathlib.Path) -> str:
-    """The newest line about a run's rounds that a server has written below a folder; "" where there is none yet."""
-    try:
-        files = sorted(folder.glob("server/**/progress.txt"), key=lambda file: file.stat().st_mtime)
-        return files[-1].read_text().strip() if files else ""
-    except OSError:  # it was replaced in this moment
-        return ""
+    """What server and parties say of the run below a folder, a line each; "" where there is nothing yet."""
+    return as_text(statuses(folder))
 
 
 def reasons_in(folder: pathlib.Path, parties: Sequence[str]) -> str:
-    """Of parties whose processes ran on this machine, the last error in their own logs, which nobody else is told."""
+    """Of parties whose processes ran on this machine, why they refused or failed, and what an exception said, which nobody
+    else is told."""
     told = []
-    for party in parties:
-        for log in sorted((folder / party).glob("*.txt")):
-            errors = re.findall(r"^\w*(?:Error|Exception)\b.*$", log.read_text(errors="replace"), re.MULTILINE)
-            told += [f"{log}: {errors[-1]}"] if errors else []
+    for words in statuses(folder):
+        if words["who"] in parties and words["phase"] == "failed":
+            told.append(f"{words['who']}: {words['reason']}")
+            failure = pathlib.Path(words["file"]).with_name(FAILURE)
+            told += _errors(failure)[-1:] if FAILURE in str(words["reason"]) else []
+    for party in parties:  # whose process did not come so far as to have a status
+        if not any(line.startswith(f"{party}: ") for line in told):
+            logs = sorted((folder / party).glob("*.txt"))
+            told += [f"{party}: {log}: {errors[-1]}" for log in logs if (errors := _errors(log))]
     return "\n".join(told)
+
+
+def _errors(log: pathlib.Path) -> list[str]:
+    """Lines that name an exception."""
+    if not log.is_file():
+        return []
+    return re.findall(r"^[\w.]*(?:Error|Exception|Refused)\b.*$", log.read_text(errors="replace"), re.MULTILINE)
 
 
 @contextlib.contextmanager

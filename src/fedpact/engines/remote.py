@@ -83,6 +83,7 @@ class Link:
     session: str  # of this process: messages and answers of another one do not count
     plan: ExchangePlan = dataclasses.field(default_factory=ExchangePlan)
     number: int = 0
+    round: int = 0  # that is under way, for the parties' operators to see
     oldest: int = NOTHING  # the version that the round began with: those before it are needed no more
     made: dict[int, tuple[int, frozenset[str]]] = dataclasses.field(default_factory=dict)  # version: before it, by whom
     welcome: Callable[[str, int], None] | None = (
@@ -173,6 +174,7 @@ class Link:
                 "finite": all(map(is_finite, message.values())),
                 "exchange": exchange.name,
                 "number": self.number,
+                "round": self.round,
                 "versions": self.versions(before),
                 "oldest": needed,
                 **({"envelopes": self.envelopes} if self.envelopes else {}),

@@ -9,13 +9,13 @@ import pathlib
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fedpact.deploy.engine import DEFAULT_WAIT
 from fedpact.deploy.flare import NOT_INSTALLED
 from fedpact.deploy.flare.kit import ADMIN, ADMIN_FOLDER, SERVER_FOLDER, write_kit
-from fedpact.deploy.this_machine import Attempt, free_port, run_until_finished, sigterm_as_interrupt
+from fedpact.deploy.this_machine import Attempt, free_port, run_until_finished, sigterm_as_interrupt, where
 
 START_SECONDS = 120.0  # for all sites to connect to the server, on a loaded machine
 COMMANDS = {
@@ -216,7 +216,14 @@ def _stop(processes: Sequence[Any], grace: float) -> None:
 
 
 def try_here(
-    pact: pathlib.Path, parties: Sequence[str], out: pathlib.Path, *, wait: float = DEFAULT_WAIT, retry: int = 0
+    pact: pathlib.Path,
+    parties: Sequence[str],
+    out: pathlib.Path,
+    *,
+    wait: float = DEFAULT_WAIT,
+    resume: bool = False,
+    retry: int = 0,
+    written: Callable[[], None] = lambda: None,
 ) -> str:
     """Write kits, start server and sites as processes of this machine, run the pact once, and stop everything.
 
@@ -228,25 +235,32 @@ def try_here(
     - `wait`: seconds that a party has for one reply (default: 600).
     - `retry`: how often the run is resumed where it stopped, after starting again what has ended (default: 0). FLARE does not
       take a party back into a running job, so that resuming is the way back.
+    - `resume`: go on with the run of the kits that `out` holds (default: False).
+    - `written`: called when the kits have been written (default: nothing).
 
-    Returns FLARE's status of the job, the result's summary and the folder of the results.
+    Returns the result's summary and the folder of the results.
 
     Raises RuntimeError where the job did not finish; the message has the same three, and TimeoutError where a site did not
     connect to the server within 120 s, and as `write_kit` does.
     """
-    write_kit(pact, parties, out, port=free_port(), wait=wait)
+    if not resume:
+        write_kit(pact, parties, out, port=free_port(), wait=wait)
+        written()
     with sigterm_as_interrupt(), LocalFederation(out, parties) as federation:
 
-        def attempt(resume: bool) -> Attempt:
+        def attempt(again: bool) -> Attempt:
             try:
-                result = federation.run(out / ADMIN_FOLDER / "jobs" / ("resume" if resume else "run"))
+                result = federation.run(out / ADMIN_FOLDER / "jobs" / ("resume" if again else "run"))
             except Exception:
                 if SERVER_FOLDER not in federation.ended:
                     raise
                 return Attempt(False, "the server's process has ended")
-            return Attempt(result.finished, str(result))
+            if not result.finished:
+                return Attempt(False, str(result))
+            message = result.pacts[pact.stem]["message"]
+            return Attempt(True, f"{message}\n{where(out / SERVER_FOLDER / 'fedpact' / pact.stem)}")
 
-        result = run_until_finished(attempt, federation.revive, out, retry)
+        result = run_until_finished(attempt, federation.revive, out, retry, resume)
     if not result.finished:
         raise RuntimeError(result.message)
     return result.message
