@@ -1,7 +1,8 @@
 """A party's end of a run: it answers messages from its own rows, keeps its own state, and refuses what was not agreed on.
 
 match   where the pact has `align`: ids are matched, so that all have the same rows in the same order; see deploy/matching.py
-survey, measure  where the pact has a recipe: what it tells of its columns so that all can agree; see deploy/preparation.py
+keys, survey, measure  where the pact has a recipe: what it tells of its columns so that all can agree; see
+        deploy/preparation.py
 hello   the pact's digest: the party compares it with its own, asks its policy, and describes its table
 meet    what all described: the party traces the method and makes its functions; or goes on from a state that it saved
 step    one exchange: its state and the message go in, its new state and its reply come out
@@ -12,6 +13,7 @@ end     how the run ended: write what the party keeps of the answer: its part of
 evaluate  where the pact has `evaluate`: score the own rows with the answer, and reply with counts
 """
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -34,6 +36,8 @@ from fedpact.deploy.preparation import Preparing, agreed_recipe
 from fedpact.deploy.promise import HeldOut
 from fedpact.deploy.secure_sums import OwnKeys
 from fedpact.engines.serialization import HEADER, Refused, is_finite, pack, unpack
+from fedpact.engines.summing import sealed_sums
+from fedpact.evaluation.counts import groups_of
 from fedpact.federation.description import Description
 from fedpact.federation.table import Table
 from fedpact.precision import in_double, kept_programs
@@ -95,7 +99,7 @@ class Site:
             answers: dict[str, Callable[..., bytes]] = {
                 "hello": self._hello, "meet": self._meet, "step": self._step, "keep": self._keep, "end": self._end,
                 "evaluate": self._evaluate, "count": self._count, "survey": self._survey, "measure": self._measure,
-                "match": self._match,
+                "match": self._match, "keys": self._session_key,
             }  # fmt: skip
             if words.get("kind") == "enough":
                 return self._enough(words)
@@ -159,8 +163,22 @@ class Site:
         if not isinstance(recipe, Recipe):
             raise Refused("its pact has no recipe to be fitted")
         self.askings.admit("survey", None)
-        survey = self._preparing(run, recipe).survey
-        return self._reply(words, survey.arrays, survey=survey.words)
+        preparing = self._preparing(run, recipe)
+        survey = preparing.survey
+        if not self.pact.is_secure:
+            return self._reply(words, survey.sums | survey.extremes, survey=survey.words)
+        if self.keys is None:
+            raise Refused("it was not asked for its key in this session: where sums are secure, that comes first")
+        preparing.masks = masks = self.keys.masks(words)
+        arrays = sealed_sums(survey.sums, masks, self.pact.parties, self.received, survey.extremes)
+        return self._reply(words, arrays, survey=survey.words)
+
+    def _session_key(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
+        names = self._admitted(words)
+        if not self.pact.is_secure:
+            raise Refused("its pact adds up in the clear, which takes no keys")
+        self.keys = OwnKeys(self.pact, self.party, self.policy, *names)
+        return self._reply(words, session_key=self.keys.told())
 
     def _preparing(self, run: str, recipe: Recipe) -> Preparing:
         """What is told of the raw frame in a run; a process that was restarted looks at the frame again."""
@@ -173,7 +191,13 @@ class Site:
         if self.preparing is None or self.preparing[0] != run:
             raise Refused("it has not told of its columns in this run: the first message of a run is a survey")
         self.askings.admit("measure", [{n: w for n, w in words.items() if n not in ("run", "session")}, arrays])
-        return self._reply(words, self.preparing[1].measure(words, arrays))
+        preparing = self.preparing[1]
+        told = preparing.measure(words, arrays)
+        if not self.pact.is_secure:
+            return self._reply(words, told)
+        if preparing.masks is None:
+            raise Refused("it has not told of its columns in this session: a survey comes first")
+        return self._reply(words, sealed_sums(told, preparing.masks, self.pact.parties, self.received))
 
     def _hello(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
         names = self._admitted(words)
@@ -190,17 +214,29 @@ class Site:
             self.policy.admit_means(list(zip(tested, held_out.counts, strict=True)))
         if setting.sends_row_outputs:
             self.policy.admit_row_outputs()
+        more: dict[str, Any] = {}
         description, means = setting.describe(self.pact.agreement, self.party, table)
         self.policy.admit_means(means)
         if self.pact.evaluate is not None and not self.pact.columns:
-            self.pact.question().check_columns(self.party, table)
+            more["groups"] = self._groups(table)
         self.greeted = names[0], names[1], table, held_out, recipe
         self.described = Description.read(json.loads(json.dumps(description.as_words())))  # as it arrives
-        more: dict[str, Any] = {} if held_out is None else {"held_out": held_out.as_words()}
+        if held_out is not None:
+            more["held_out"] = held_out.as_words()
         if self.pact.is_secure:
             self.keys = OwnKeys(self.pact, self.party, self.policy, *names)
             more["session_key"] = self.keys.told()
         return self._reply(words, description=description.as_words(), **more)
+
+    def _groups(self, table: Table) -> dict[str, Any] | None:
+        """The groups of the pact's evaluation, where its counts are added up in secret; None where each party tells its own."""
+        question = self.pact.question()
+        question.check_columns(self.party, table)
+        if not self.pact.hides_counts:
+            return None
+        few = max(question.min_rows, self.policy.min_rows)
+        counted, withheld = groups_of(table, dataclasses.replace(question, min_rows=few))
+        return {"groups": list(counted), "withheld": list(withheld)}
 
     def _meet(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
         named = words.get("run"), words.get("session")
@@ -215,7 +251,8 @@ class Site:
         if descriptions[own] != self.described:
             raise Refused("the server describes its table otherwise than it did itself")
         run = PartyRun(self, *self.greeted, descriptions, words)
-        run.masks = None if self.keys is None else self.keys.masks(words)
+        if self.keys is not None:
+            run.masks, run.masks_outside = self.keys.masks(words), self.keys.masks(words)
         if words.get("resume") is not None:
             if self.party not in words["resume"]:
                 raise Refused("nothing of its state was saved in this run; begin a new one")
@@ -254,7 +291,7 @@ class Site:
         if run.follower is not None:
             asked = run.held_out.candidate(run.shape, arrays)
             run.follower.check_answer(asked.parameters, float(asked.threshold_shift))
-        return self._reply(words, run.held_out.answer(run.shape, arrays))
+        return self._reply(words, run.counted(arrays, self.received))
 
     def _keep(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
         run = self._same(words)
@@ -273,8 +310,15 @@ class Site:
         return self._reply(words)
 
     def _evaluate(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
-        counts = self._same(words).evaluate(words, arrays)
-        return self._reply(words, counts.arrays(), **counts.words())
+        run = self._same(words)
+        counts = run.evaluate(words, arrays)
+        if not self.pact.hides_counts:
+            return self._reply(words, counts.arrays(), **counts.words())
+        try:
+            told = counts.over(list(words.get("groups") or ()))
+        except (TypeError, ValueError) as error:
+            raise Refused(str(error)) from None
+        return self._reply(words, run.sealed_outside(told.arrays(), self.received))
 
     def _same(self, words: dict[str, Any]) -> PartyRun:
         if self.run is None or self.run.named != (words.get("run"), words.get("session")):

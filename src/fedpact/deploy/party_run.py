@@ -12,13 +12,14 @@ import numpy as np
 
 from fedpact.deploy.batch_secret import batch_secret
 from fedpact.deploy.follower import Follower
-from fedpact.deploy.promise import HeldOut, told_of
+from fedpact.deploy.promise import HeldOut, apart_and_summed, reply_layout, told_of
 from fedpact.deploy.row_sets import admit_row_sets, sets_held_out, sets_of_evaluation, sets_of_problem
 from fedpact.deploy.starts import with_drawn_starts
 from fedpact.engines.exchanges import ExchangePlan
 from fedpact.engines.remote import NOTHING
 from fedpact.engines.sealing import check_sums, is_sealed, sealed, sealed_layout
 from fedpact.engines.serialization import Layout, Refused, is_finite
+from fedpact.engines.summing import sealed_sums
 from fedpact.evaluation.counts import Counts, count_rows
 from fedpact.federation.description import Description
 from fedpact.federation.setting import Setting
@@ -73,6 +74,7 @@ class PartyRun:
         bound = bound.secured(pact.checks_points) if pact.is_secure else bound
         bound = with_drawn_starts(bound, pact, agreement)
         self.masks: Masks | None = None  # where sums are secure
+        self.masks_outside: Masks | None = None  # the same without tags, outside of the method's exchanges
         self.follower: Follower | None = None  # where points are checked
         self.bound, self.problem = bound, agreement.problem
         setting, self.shape = bound.setting, bound.shape
@@ -206,6 +208,25 @@ class PartyRun:
         assert model is not None, "a question about decisions is about a model's"
         scores = scores_of(model, self.shape.unravel(own), self.table)
         return count_rows(self.site.party, self.table, scores, asked)
+
+    def counted(self, arrays: dict[str, np.ndarray], received: bytes) -> dict[str, np.ndarray]:
+        """What it counts on its held-out rows at a candidate's parameters; where sums are secure, sealed as far as possible.
+
+        received: the message's digest.
+        """
+        assert self.held_out is not None
+        counts = self.held_out.answer(self.shape, arrays)
+        if not self.site.pact.hides_counts:
+            return reply_layout(self.held_out.agreed).by_name(counts)
+        told, summed = apart_and_summed(self.held_out.agreed, counts)
+        return self.sealed_outside(summed, received, told) if summed else told
+
+    def sealed_outside(
+        self, sums: dict[str, np.ndarray], received: bytes, apart: dict[str, np.ndarray] | None = None
+    ) -> dict[str, np.ndarray]:
+        """Numbers outside of the method's exchanges, as they are sent where sums are secure; `apart`: in the clear."""
+        assert self.masks_outside is not None
+        return sealed_sums(sums, self.masks_outside, self.site.pact.parties, received, apart)
 
     # on the party's own disk
 

@@ -155,11 +155,12 @@ def _served(
         status = run.go(most, line, watch)
     features = _features(pact, descriptions) if reads_features(pact.problem) else None
     result = run.result(agreement.problem, status, features, pact.recipe_of_labels() if pact.columns else agreed)
-    promise = None if told is None else tested(link, told, result)
+    promise = None if told is None else tested(link, told, result, pact.hides_counts)
     outcome = Outcome.of(result).words()
     link.tell({"kind": "end", "versions": link.versions(int(run.kept.version)), "outcome": outcome})
     if pact.evaluate is not None:
-        evaluation = evaluate_at_parties(pact, link, run, result, labels)
+        groups = {each.name: each.groups for each in greeted}
+        evaluation = evaluate_at_parties(pact, link, run, result, labels, groups)
         evaluation.save(home.path / EVALUATION)
         result = dataclasses.replace(result, evaluation=evaluation)
     finished(watch, result)
@@ -176,6 +177,7 @@ class Greeting(NamedTuple):
     description: Description
     held_out: Any
     session_key: Any  # where sums are secure
+    groups: Any  # of an evaluation whose counts are added up in secret
 
 
 def _greeted(link: Link, names: Sequence[str], greeting: dict[str, Any]) -> list[Greeting]:
@@ -184,7 +186,7 @@ def _greeted(link: Link, names: Sequence[str], greeting: dict[str, Any]) -> list
     for name in names:
         try:
             description = Description.read(answers[name].get("description"))
-            more = (answers[name].get(part) for part in ("held_out", "session_key"))
+            more = (answers[name].get(part) for part in ("held_out", "session_key", "groups"))
             greetings.append(Greeting(name, description, *more))
         except ValueError as error:
             raise PartyRefused(name, str(error)) from None

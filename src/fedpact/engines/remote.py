@@ -15,6 +15,7 @@ import numpy as np
 from fedpact.engines.exchanges import Exchange, ExchangePlan
 from fedpact.engines.sealing import TOLD, added, is_sealed, opened, sealed_layout
 from fedpact.engines.serialization import HEADER, Layout, Refused, is_finite, largest_of, pack, unpack
+from fedpact.engines.summing import Specs, opened_sums, sealed_sums_layout
 from fedpact.protocol.engine import HostNetwork
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.phases import Ask, Role
@@ -147,6 +148,31 @@ class Link:
                 raise PartyRefused(name, f"its reply to {words['kind']!r} is refused: {error}") from None
             out[name] = arrays
         return out
+
+    def ask_sums(
+        self, words: dict[str, Any], message: dict[str, np.ndarray], sums: Specs, apart: Specs | None = None
+    ) -> tuple[dict[str, np.ndarray], Answers]:
+        """Words and arrays to all parties, outside of the method's exchanges, and what their sealed answers add up to.
+
+        - `sums`: what is added up. `apart`: what else each answers, which comes back by party with its words (default: nothing).
+
+        Raises ValueError where some party's numbers are not finite.
+        """
+        reply = sealed_sums_layout(sums, apart)
+        answers = self.ask_all(words, message, reply.size + HEADER)
+        for name, (_, arrays) in answers.items():
+            try:
+                reply.check(arrays, finite=False)
+            except Refused as error:
+                raise PartyRefused(name, f"its reply to {words['kind']!r} is refused: {error}") from None
+        added_up = opened_sums(sums, [arrays for _, arrays in answers.values()]) if sums else {}
+        if added_up is None:
+            raise ValueError(
+                f"in the answers to {words['kind']!r} some party's numbers are not finite, or parties were not asked the same; "
+                "secure sums hide whose: look into the parties' own logs, or run with options = {'privacy': None}"
+            )
+        own = {name: (header, {n: arrays[n] for n in apart or {}}) for name, (header, arrays) in answers.items()}
+        return added_up, own
 
     def exchange(self, asks: Sequence[Ask], before: int) -> list[Reply]:
         """Messages to groups of parties at the same time, and the combined reply of each; `self.number` is the new version."""

@@ -227,6 +227,12 @@ class Pact:
         return is_secure(self.privacy)
 
     @property
+    def hides_counts(self) -> bool:
+        """Whether an evaluation, and the test of limits over all rows, tell counts over all parties only: sums are secure, and
+        nobody agreed to disclose more."""
+        return self.is_secure and not self.columns and not self.options.get("disclose")
+
+    @property
     def checks_points(self) -> bool:
         """Whether every party computes the server's points itself and refuses others."""
         if not self.is_secure:
@@ -429,6 +435,7 @@ class Pact:
         if self.evaluate is None:
             return result
         evaluation = evaluate(result, tables, **self.evaluate)
+        evaluation = evaluation.summed() if self.hides_counts else evaluation
         if folder is not None:
             evaluation.save(pathlib.Path(folder) / EVALUATION)
         return dataclasses.replace(result, evaluation=evaluation)
