@@ -68,6 +68,7 @@ class MessageList:
     checked: bool = False
     keys: bool = False
     in_the_clear: bool = False
+    some_missing: bool = False  # whether secure sums are over those who are there
     warning: str = ""
 
     def up(self, exchange: Exchange) -> int:
@@ -157,7 +158,7 @@ def wire(pact: Pact) -> MessageList:
     clear, warning = pact.options.get("privacy", "unsaid") is None, _warning(pact, plan, bound)
     return MessageList(
         pact.digest, title, pact.parties, exchanges, description, last, test, fit, matching, secure, checked, keys, clear,
-        warning,
+        pact.some_missing, warning,
     )  # fmt: skip
 
 

@@ -5,21 +5,20 @@ import functools
 import json
 import pathlib
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
 
 from fedpact.deploy.batch_secret import batch_secret
 from fedpact.deploy.follower import Follower
-from fedpact.deploy.promise import HeldOut, apart_and_summed, reply_layout, told_of
+from fedpact.deploy.promise import HeldOut, told_of
 from fedpact.deploy.row_sets import admit_row_sets, sets_held_out, sets_of_evaluation, sets_of_problem
 from fedpact.deploy.starts import with_drawn_starts
 from fedpact.engines.exchanges import ExchangePlan
 from fedpact.engines.remote import NOTHING
 from fedpact.engines.sealing import check_sums, is_sealed, sealed, sealed_layout
 from fedpact.engines.serialization import Layout, Refused, is_finite
-from fedpact.engines.summing import sealed_sums
 from fedpact.evaluation.counts import Counts, count_rows
 from fedpact.federation.description import Description
 from fedpact.federation.setting import Setting
@@ -29,17 +28,32 @@ from fedpact.preparation.agreed import AgreedRecipe
 from fedpact.problem.oracle import Oracle
 from fedpact.problem.scores import scores_of
 from fedpact.problem.statement import Problem
+from fedpact.protocol.ring import FEWEST
 from fedpact.run.checkpoint import named_leaves, npz
 from fedpact.run.fingerprint import digest, digest_of_data
 from fedpact.run.saved_model import MODEL, Outcome, part_of
 
 if TYPE_CHECKING:
     from fedpact.deploy.party import Site
+    from fedpact.deploy.secure_sums import OwnKeys
     from fedpact.privacy.masks import Masks
     from fedpact.run.pact import Pact
 
 
 SERVER_LEAF = " of the server "  # what a party saves of the server's state beside its own
+
+
+class Waiting(NamedTuple):
+    """A reply that waits until it is known who is there.
+
+    - `group`: everybody who was asked. `sealed`: the digest of the message with those who are there, and what was sent.
+    """
+
+    number: int
+    reply: Layout
+    arrays: dict[str, np.ndarray]
+    group: list[str]
+    sealed: tuple[bytes, dict[str, np.ndarray]] | None = None
 
 
 class PartyRun:
@@ -74,7 +88,7 @@ class PartyRun:
         bound = bound.secured(pact.checks_points) if pact.is_secure else bound
         bound = with_drawn_starts(bound, pact, agreement)
         self.masks: Masks | None = None  # where sums are secure
-        self.masks_outside: Masks | None = None  # the same without tags, outside of the method's exchanges
+        self.waiting: Waiting | None = None  # where parties may miss exchanges: its last reply
         self.follower: Follower | None = None  # where points are checked
         self.bound, self.problem = bound, agreement.problem
         setting, self.shape = bound.setting, bound.shape
@@ -164,12 +178,37 @@ class PartyRun:
         self.made_by = {v: by for v, by in self.made_by.items() if v in self.states} | {number: name}
         if self.follower is not None:
             self.follower.answers(name, number, received)
-        if self.masks is None or not is_sealed(exchange.reply):
+        if not self.site.pact.is_secure or not is_sealed(exchange.reply):
             return arrays
         if not all(map(is_finite, arrays.values())):  # the server learns no more than that somebody's are not
             print(f"fedpact: its numbers in {exchange.title!r} are not finite", file=sys.stderr, flush=True)
         group = [n for n, active in self.active.items() if exchange.among in (None, "active" if active else "passive")]
+        if self.site.pact.some_missing:
+            self.waiting = Waiting(number, exchange.reply, arrays, group)
+            return {}
+        assert self.masks is not None
         return sealed(exchange.reply, arrays, self.masks, group, number, received)
+
+    def sealed_for(self, words: dict[str, Any], received: bytes, keys: "OwnKeys | None") -> dict[str, np.ndarray]:
+        """Its last reply, masked for those whose keys are in the message; for no others after that. received: its digest."""
+        waiting, told = self.waiting, words.get("keys")
+        if waiting is None or keys is None or words.get("number") != waiting.number:
+            raise Refused(f"it has no reply to message {words.get('number')} that waits for the other parties")
+        if waiting.sealed is not None:
+            if waiting.sealed[0] != received:
+                raise Refused(
+                    "it has sealed this reply for other parties already: a second sum would tell the difference"
+                )
+            return waiting.sealed[1]
+        if not isinstance(told, dict) or self.site.party not in told or not set(told) <= set(waiting.group):
+            raise Refused("those who are there are not among the pact's parties, or it is not among them itself")
+        fewest = max(FEWEST, self.site.policy.min_parties)
+        if len(told) < fewest:
+            raise Refused(f"a sum over {', '.join(told)} alone: there have to be {fewest} parties at least")
+        among = [name for name in waiting.group if name in told]
+        arrays = sealed(waiting.reply, waiting.arrays, keys.masks(words, among), among, waiting.number, received)
+        self.waiting = waiting._replace(arrays={}, sealed=(received, arrays))
+        return arrays
 
     def _follower(self, words: dict[str, Any]) -> Follower:
         """What follows the server, from the first message on, which brings the secret of all parties."""
@@ -208,25 +247,6 @@ class PartyRun:
         assert model is not None, "a question about decisions is about a model's"
         scores = scores_of(model, self.shape.unravel(own), self.table)
         return count_rows(self.site.party, self.table, scores, asked)
-
-    def counted(self, arrays: dict[str, np.ndarray], received: bytes) -> dict[str, np.ndarray]:
-        """What it counts on its held-out rows at a candidate's parameters; where sums are secure, sealed as far as possible.
-
-        received: the message's digest.
-        """
-        assert self.held_out is not None
-        counts = self.held_out.answer(self.shape, arrays)
-        if not self.site.pact.hides_counts:
-            return reply_layout(self.held_out.agreed).by_name(counts)
-        told, summed = apart_and_summed(self.held_out.agreed, counts)
-        return self.sealed_outside(summed, received, told) if summed else told
-
-    def sealed_outside(
-        self, sums: dict[str, np.ndarray], received: bytes, apart: dict[str, np.ndarray] | None = None
-    ) -> dict[str, np.ndarray]:
-        """Numbers outside of the method's exchanges, as they are sent where sums are secure; `apart`: in the clear."""
-        assert self.masks_outside is not None
-        return sealed_sums(sums, self.masks_outside, self.site.pact.parties, received, apart)
 
     # on the party's own disk
 

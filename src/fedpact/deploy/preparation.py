@@ -1,6 +1,5 @@
 """A pact's recipe across organisations: it is fitted before a party describes its table, by one or two questions to all parties.
 
-keys     where sums are secure: its public key for the session, from which with those of all come the masks of its answers
 survey   the kinds and categories of its columns, sums, least and greatest values
 measure  with what all told: sums of squares, histograms and counts; one such question in a run
 
@@ -17,7 +16,6 @@ import numpy as np
 
 from fedpact.deploy.policy import Policy
 from fedpact.engines.remote import Answers, Link, PartyRefused
-from fedpact.engines.sealing import Masks
 from fedpact.engines.serialization import HEADER, Refused
 from fedpact.federation.rows import title
 from fedpact.preparation.agreed import AgreedRecipe
@@ -48,7 +46,6 @@ class Preparing:
         self.min_count = max(recipe.min_count, policy.min_rows)
         self.asked: bytes | None = None  # the second question, once it has come
         self.question: Question | None = None
-        self.masks: Masks | None = None  # of the last survey, where sums are secure
         policy.admit_single_values(recipe)
         self.survey = survey(recipe, frame, self.owner, self.min_count)
         present = self.survey.rows - self.survey.sums["missing"]
@@ -132,9 +129,8 @@ def _fitted(recipe: Recipe, link: Link, greeting: dict[str, Any]) -> AgreedRecip
 
 def _fitted_in_secret(recipe: Recipe, link: Link, greeting: dict[str, Any]) -> AgreedRecipe:
     """From sums over all parties: what a single one has of them is not known."""
-    keys = {name: answer.get("session_key") for name, answer in link.tell({**greeting, "kind": "keys"}).items()}
     sums, extremes = ({n: ((len(recipe.asks),), kind) for n, kind in part.items()} for part in (SUMS, EXTREMES))
-    first, answers = link.ask_sums({**greeting, "kind": "survey", "keys": keys}, {}, sums, extremes)
+    first, answers = link.ask_sums({**greeting, "kind": "survey"}, {}, sums, extremes)
     surveys = _surveys(recipe, answers)
     if np.any((first["missing"] < 0) | (first["missing"] > sum(survey.rows for survey in surveys.values()))):
         raise ValueError("the parties' numbers of missing values add up to what cannot be")

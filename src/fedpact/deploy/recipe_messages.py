@@ -9,7 +9,6 @@ from fedpact.preparation.recipe import Recipe
 from fedpact.preparation.summary import Ask
 
 WHEN = "once, before all others"
-KEYS = "make a key for the run"  # the title of the first message, where sums are secure
 
 
 def recipe_messages(
@@ -41,8 +40,6 @@ def recipe_messages(
             ),
         )
     ]
-    if secure:
-        rows.insert(0, (WHEN, KEYS, "all parties", "0", "nothing", "0", "its public key for this run"))
     if asks_twice(recipe):
         histograms = [ask for ask in asks if ask.cells]
         counted = [ask for ask in asks if ask.counts]

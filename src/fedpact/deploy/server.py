@@ -63,7 +63,7 @@ def serve(
     run = secrets.token_hex(8) if before is None else str(before["run"])
     active = tuple(name in stated.active for name in stated.parties)
     link = Link(channel, stated.parties, active, run, secrets.token_hex(8), secure=stated.is_secure)
-    link.checked = stated.checks_points
+    link.checked, link.some_missing = stated.checks_points, stated.some_missing
     link.number = NOTHING + 1 if before is None else int(before["version_of_states"])
     with kept_programs():
         return _served(stated, link, home, resume, before, progress)

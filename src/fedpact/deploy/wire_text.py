@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from fedpact.deploy import matching_messages
 from fedpact.deploy.message_list import COMBINED, PARTS, SUMMED, SUMS_TOLD, MessageList, amount
-from fedpact.deploy.recipe_messages import KEYS
 from fedpact.deploy.wire_notes import notes
 from fedpact.deploy.wire_words import DOWN, GLOSSARY, NOTHING, ONE_PARTY, STEPS, UP, kind_of, reveals, words_for
 from fedpact.engines.exchanges import Exchange
@@ -74,8 +73,7 @@ def messages(listing: MessageList) -> list[Message]:
         return Message(when, does, asked, _one(asked, down, gets, told[0]), Part("the server", up, tuple(fields)))
 
     matching = [from_row(row, matching_messages.REVEALS[row[1]]) for row in listing.matching]
-    recipe = [from_row(row, (of_all, NOTHING if row[1] == KEYS else ONE_PARTY)) for row in listing.recipe]
-    first = [*matching, *recipe]
+    first = [*matching, *(from_row(row, (of_all, ONE_PARTY)) for row in listing.recipe)]
     exchanges = [_exchange(e, listing, at == 0) for at, e in enumerate(listing.exchanges)]
     rest = listing.rows()[len(first) + len(exchanges) :]  # a promise's test, an evaluation
     last = Message(

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-FEWEST = 3  # parties: of two, each knows the other's share of the sum
+from fedpact.protocol.ring import FEWEST
 
 
 @dataclasses.dataclass(frozen=True)

@@ -227,6 +227,11 @@ class Pact:
         return is_secure(self.privacy)
 
     @property
+    def some_missing(self) -> bool:
+        """Whether parties may miss exchanges."""
+        return self.algorithm is not None and self.algorithm.may_miss
+
+    @property
     def hides_counts(self) -> bool:
         """Whether an evaluation, and the test of limits over all rows, tell counts over all parties only: sums are secure, and
         nobody agreed to disclose more."""
@@ -237,9 +242,11 @@ class Pact:
         """Whether every party computes the server's points itself and refuses others."""
         if not self.is_secure:
             return False
-        asked, possible = self.privacy.checked, not self.columns and self._server is None
+        asked = self.privacy.checked
+        possible = not self.columns and self._server is None and not self.some_missing
         if asked and not possible:
             what = "over columns" if self.columns else "where the server has rows of its own"
+            what = "where parties may miss rounds (participation below 1)" if self.some_missing else what
             raise ValueError(
                 f"{self.path}: fp.SecureAggregation(checked=True): {what} parties cannot compute its points"
             )
