@@ -17,6 +17,7 @@ from fedpact.evaluation.counts import Counts, groups_of
 from fedpact.federation.columns import ColumnParties
 from fedpact.federation.rows import Parties
 from fedpact.precision import in_double
+from fedpact.privacy.differential import DifferentialPrivacy
 from fedpact.problem.shape import Shape
 from fedpact.promises.agreed import AgreedPromise
 from fedpact.protocol.ring import NUMBER_BYTES
@@ -69,6 +70,7 @@ class MessageList:
     keys: bool = False
     in_the_clear: bool = False
     some_missing: bool = False  # whether secure sums are over those who are there
+    noise: DifferentialPrivacy | None = None  # by which every party draws noise
     warning: str = ""
 
     def up(self, exchange: Exchange) -> int:
@@ -158,7 +160,7 @@ def wire(pact: Pact) -> MessageList:
     clear, warning = pact.options.get("privacy", "unsaid") is None, _warning(pact, plan, bound)
     return MessageList(
         pact.digest, title, pact.parties, exchanges, description, last, test, fit, matching, secure, checked, keys, clear,
-        pact.some_missing, warning,
+        pact.some_missing, pact.privacy if isinstance(pact.privacy, DifferentialPrivacy) else None, warning,
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from fedpact.deploy.batch_secret import batch_secret
 from fedpact.deploy.follower import Follower
+from fedpact.deploy.noise import OwnNoise
 from fedpact.deploy.promise import HeldOut, told_of
 from fedpact.deploy.row_sets import admit_row_sets, sets_held_out, sets_of_evaluation, sets_of_problem
 from fedpact.deploy.starts import with_drawn_starts
@@ -32,6 +33,7 @@ from fedpact.protocol.ring import FEWEST
 from fedpact.run.checkpoint import named_leaves, npz
 from fedpact.run.fingerprint import digest, digest_of_data
 from fedpact.run.saved_model import MODEL, Outcome, part_of
+from fedpact.settings.base import Bound
 
 if TYPE_CHECKING:
     from fedpact.deploy.party import Site
@@ -84,8 +86,9 @@ class PartyRun:
             self._admit_rows(site, agreement.problem, own, np.asarray(bound.start))
         if isinstance(own, Oracle) and site.policy.secret_batches:  # over columns all draw the same rows
             own = dataclasses.replace(own, batch_secret=batch_secret(site.folder, pact.digest))
-        self.own: Any = own
         bound = bound.secured(pact.checks_points) if pact.is_secure else bound
+        bound, self.noise = self._behind_noise(site, bound)
+        self.own: Any = own if self.noise is None else self.noise.behind(own)
         bound = with_drawn_starts(bound, pact, agreement)
         self.masks: Masks | None = None  # where sums are secure
         self.waiting: Waiting | None = None  # where parties may miss exchanges: its last reply
@@ -111,6 +114,17 @@ class PartyRun:
         exchanges = self.plan.exchanges.values()
         told = max(sealed_layout(e.reply, True).size for e in exchanges) if pact.checks_points else 0
         self.most = told + max(self.shape.size * 8, *(e.message.size for e in exchanges))
+
+    def _behind_noise(self, site: "Site", bound: Bound) -> tuple[Bound, OwnNoise | None]:
+        """Where the pact has `fp.DifferentialPrivacy`, the problem as it is told, and what this party adds to its answers."""
+        try:
+            private = site.pact.private(bound)
+        except ValueError as error:
+            raise Refused(str(error)) from None
+        if private is None:
+            site.policy.admit_noise(None, None, None)
+            return bound, None
+        return private.traced(bound), OwnNoise(private, bound, site.folder, site.pact.digest, site.policy)
 
     def _admit_rows(self, site: "Site", problem: Problem, own: Oracle, start: np.ndarray) -> None:
         """Refuse numbers whose difference is over too few rows."""
@@ -168,7 +182,8 @@ class PartyRun:
         self.site.askings.admit(name, [arrays, before, self._data], exchange.part == "round")
         if name not in self.steps:
             self.steps[name] = jax.jit(exchange.step)
-        state, reply = self.steps[name](self.own, before, exchange.message.as_tree(arrays))
+        own = self.own if self.noise is None else self.noise.fresh(self.own, exchange.part)
+        state, reply = self.steps[name](own, before, exchange.message.as_tree(arrays))
         arrays = exchange.reply.by_name(reply)
         exchange.reply.check(arrays, finite=False)
         if self.site.pact.largest_reply is not None:

@@ -1,6 +1,7 @@
 """The server's end of a run: greet the parties, run the method over whatever carries messages, certify, save."""
 
 import dataclasses
+import json
 import os
 import secrets
 from collections.abc import Sequence
@@ -32,6 +33,7 @@ from fedpact.run.result import Result
 from fedpact.run.saved_model import Outcome, reads_features
 from fedpact.run.watching import finished
 
+PRIVACY = "privacy.json"  # in the server's folder: what a run with noise has told of single rows
 PROGRESS = "progress.txt"  # in the server's folder: the last round, in one line
 
 
@@ -91,6 +93,14 @@ def _served(
         agreement, own, lambda party: labels_in_order(pact, pact.table(party), rows)
     )
     bound = bound.secured(pact.checks_points) if pact.is_secure else bound
+    private = pact.private(bound)
+    if private is not None:
+        if before is not None:
+            raise ValueError(
+                f"{home.path} holds a run with noise, whose rounds would be told, and accounted, twice; begin a new one in "
+                "another folder"
+            )
+        bound = private.traced(bound)
     labels = labels_at_server(pact)
     labels = None if labels is None else labels_in_order(pact, labels, rows)
     method = pact.method_for(bound.setting)
@@ -100,12 +110,13 @@ def _served(
         check_sums(link.plan, bound.discloses)
     else:
         pact.check_in_the_clear(bound.setting)
+    needs_keys = pact.is_secure and not pact.some_missing
     meeting = {
         "kind": "meet",
         "descriptions": [each.as_words() for each in descriptions],
         "server": None if server is None else server.as_words(),
         **({} if told is None else {"held_out": told.words}),
-        **({"keys": {each.name: each.session_key for each in greeted}} if pact.is_secure else {}),
+        **({"keys": {each.name: each.session_key for each in greeted}} if needs_keys else {}),
     }
     plan = link.plan.digest
 
@@ -155,6 +166,9 @@ def _served(
         status = run.go(most, line, watch)
     features = _features(pact, descriptions) if reads_features(pact.problem) else None
     result = run.result(agreement.problem, status, features, pact.recipe_of_labels() if pact.columns else agreed)
+    if private is not None:
+        result = private.told(result)
+        write(home.path / PRIVACY, json.dumps(vars(result.privacy)).encode())
     promise = None if told is None else tested(link, told, result, pact.hides_counts)
     outcome = Outcome.of(result).words()
     link.tell({"kind": "end", "versions": link.versions(int(run.kept.version)), "outcome": outcome})

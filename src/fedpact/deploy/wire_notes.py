@@ -29,6 +29,10 @@ UNCHECKED = (
     "Points are not checked: a server that does not follow the method may ask at points of its own choice, where even sums "
     "tell single rows."
 )
+NOISE = (
+    "What a party tells of its rows in rounds, and for the certificate, is clipped and has noise, which the party draws itself: "
+    "a run is differentially private with ε = {epsilon:g} at δ = {delta:g}. Counts, and what a recipe asks, have no noise."
+)
 ASKED_FOR = 'The pact says options = {"privacy": None}: the server receives what each party says, and combines it then.'
 IN_THE_CLEAR = (
     "Sums are not secure: the server receives the reply of every party by itself, so that it reads each party's own numbers, "
@@ -43,6 +47,8 @@ def notes(listing: MessageList) -> list[str]:
         seen += [WITH_KEYS if listing.keys else WITHOUT_KEYS, CHECKED if listing.checked else UNCHECKED]
     else:
         seen = [ASKED_FOR if listing.in_the_clear else IN_THE_CLEAR]
+    if listing.noise is not None:
+        seen.insert(0, NOISE.format(epsilon=listing.noise.epsilon, delta=listing.noise.delta))
     if listing.warning:
         seen.insert(0, listing.warning)
     return [
