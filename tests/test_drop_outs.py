@@ -15,7 +15,9 @@ from fedpact.deploy.message_list import wire
 from fedpact.deploy.party import Site
 from fedpact.deploy.server import serve
 from fedpact.deploy.wire_text import as_text
+from fedpact.engines.exchanges import ExchangePlan
 from fedpact.engines.remote import PartyLost
+from fedpact.engines.sealing import check_sums
 from fedpact.engines.serialization import pack, unpack
 from fedpact.run.pact import Pact
 
@@ -174,6 +176,27 @@ def test_a_party_whose_process_was_restarted_comes_back(pact: pathlib.Path, tmp_
     lists = {words["number"]: list(words["keys"]) for _, words, _ in channel.sent if words["kind"] == "seal"}
     assert lists[4] == ["north", "south", "east"]
     assert lists[5] == NAMES
+
+
+METHODS = (
+    "fp.FedProx(local_steps=2, step=0.1, mu=0.1, participation=0.5)",
+    "fp.SCAFFOLD(local_steps=2, step=0.1, participation=0.5)",
+    "fp.FedSGD(batch=10, step=0.1, participation=0.5)",
+    "fp.SSCA(batch=10, participation=0.5)",
+)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_whose_parties_may_miss_rounds_needs_sums_only(method: str, tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "pact.py"
+    file.write_text(f"{PACT}\nalgorithm = {method}\n")
+    pact = Pact(file)
+    assert pact.is_secure
+    assert pact.some_missing
+    bound = pact.bind(pact.tables())
+    plan = ExchangePlan.of(pact.method_for(bound.setting), bound)
+    check_sums(plan, discloses=False)
+    assert any(exchange.part == "round" for exchange in plan.exchanges.values())
 
 
 def test_what_is_said_of_it(pact: pathlib.Path, tmp_path: pathlib.Path) -> None:
