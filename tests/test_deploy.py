@@ -6,7 +6,7 @@ import pathlib
 import platform
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pacts
@@ -40,7 +40,7 @@ class Loopback:
     interrupts: bool = True
 
     @classmethod
-    def of(cls, pact: pathlib.Path, folder: pathlib.Path, **more: Any) -> "Loopback":
+    def of(cls, pact: pathlib.Path, folder: pathlib.Path, **more: Any) -> Self:
         return cls({party: as_in_one_process(pact, party, folder / party) for party in Pact(pact).parties}, **more)
 
     def ask(self, message: bytes, parties: Sequence[str], some: bool = False) -> dict[str, bytes]:

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from fedpact.engines.exchanges import ExchangePlan, name_of
-from fedpact.engines.sealing import TOLD, Masks, is_own, is_sealed, opened, sealed_layout
+from fedpact.engines.sealing import TOLD, Masks, is_own, is_sealed, opened, totals_layout
 from fedpact.engines.serialization import Layout, Refused
 from fedpact.protocol.algorithm import Begin, Goal, Method
 from fedpact.protocol.messages import Reply
@@ -123,7 +123,7 @@ class Follower:
         reply = self.plan[name].reply
         sums: dict[str, np.ndarray] = {}
         if is_sealed(reply):
-            sealed_layout(reply, checked=True).check(told)
+            totals_layout(reply).check(told)
             if not is_own(told, self.masks, number, digest):
                 raise Refused("the sums that it brings are not those of the parties' replies")
             sums = opened(reply, told)[0]
@@ -131,6 +131,7 @@ class Follower:
             raise Refused("it brings sums of an exchange that has none")
         self.answered = None
         combined = self.plan[name].combined
+        sums |= {leaf.name: np.zeros(leaf.shape, leaf.dtype) for leaf in combined.leaves if not leaf.size}  # by party
         part = self.part
         phase: Any = part.phases[part.at]
         part.carry = self._call(phase.hear, self.own, part.carry, combined.as_tree(sums) if sums else Reply())

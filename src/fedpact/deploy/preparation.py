@@ -3,6 +3,8 @@
 survey   the kinds and categories of its columns, sums, least and greatest values
 measure  with what all told: sums of squares, histograms and counts; one such question in a run
 
+Where sums are secure, the server learns them over all parties; kinds, categories, least and greatest values come by party.
+
 What was agreed on goes to every party with the first message of the run; each makes its own table of its own frame with it.
 """
 
@@ -17,7 +19,16 @@ from fedpact.engines.remote import Answers, Link, PartyRefused
 from fedpact.engines.serialization import HEADER, Refused
 from fedpact.federation.rows import title
 from fedpact.preparation.agreed import AgreedRecipe
-from fedpact.preparation.answers import Question, Survey, check_arrays, measure, measure_layout, survey
+from fedpact.preparation.answers import (
+    EXTREMES,
+    SUMS,
+    Question,
+    Survey,
+    check_arrays,
+    measure,
+    measure_layout,
+    survey,
+)
 from fedpact.preparation.fit import agree, asks_twice, question
 from fedpact.preparation.own_check import check_own
 from fedpact.preparation.recipe import Recipe
@@ -37,7 +48,7 @@ class Preparing:
         self.question: Question | None = None
         policy.admit_single_values(recipe)
         self.survey = survey(recipe, frame, self.owner, self.min_count)
-        present = self.survey.rows - self.survey.missing
+        present = self.survey.rows - self.survey.sums["missing"]
         sums = (
             (f"the sum of column {ask.column!r}", n) for ask, n in zip(recipe.asks, present, strict=True) if ask.total
         )
@@ -99,18 +110,40 @@ def fit_over_parties(
         if not file.exists():
             raise ValueError(f"{home.path} holds a run whose recipe, {RECIPE}, is gone; begin again in a new folder")
         return AgreedRecipe.from_json(json.loads(file.read_text()))
+    agreed = (_fitted_in_secret if pact.is_secure else _fitted)(recipe, link, greeting)
+    write(file, json.dumps(agreed.to_json()).encode())
+    return agreed
+
+
+def _fitted(recipe: Recipe, link: Link, greeting: dict[str, Any]) -> AgreedRecipe:
     most = HEADER + 8 * 4 * len(recipe.asks)
-    answers = link.ask_all({**greeting, "kind": "survey"}, {}, most)
-    surveys = _read(answers, lambda header, arrays: Survey.read(header.get("survey"), arrays, recipe))
+    surveys = _surveys(recipe, link.ask_all({**greeting, "kind": "survey"}, {}, most))
     asked, measures = question(recipe, surveys), None
     if asks_twice(recipe):
         layout = measure_layout(recipe, asked)
         most = HEADER + 8 * sum(shape[0] for shape, _ in layout.values())
         answers = link.ask_all({**greeting, "kind": "measure", **asked.words}, asked.arrays, most)
-        measures = _read(answers, lambda header, arrays: _checked(arrays, layout))
-    agreed = agree(recipe, surveys, asked, measures)
-    write(file, json.dumps(agreed.to_json()).encode())
-    return agreed
+        measures = list(_read(answers, lambda header, arrays: _checked(arrays, layout)).values())
+    return agree(recipe, surveys, asked, measures)
+
+
+def _fitted_in_secret(recipe: Recipe, link: Link, greeting: dict[str, Any]) -> AgreedRecipe:
+    """From sums over all parties: what a single one has of them is not known."""
+    sums, extremes = ({n: ((len(recipe.asks),), kind) for n, kind in part.items()} for part in (SUMS, EXTREMES))
+    first, answers = link.ask_sums({**greeting, "kind": "survey"}, {}, sums, extremes)
+    surveys = _surveys(recipe, answers)
+    if np.any((first["missing"] < 0) | (first["missing"] > sum(survey.rows for survey in surveys.values()))):
+        raise ValueError("the parties' numbers of missing values add up to what cannot be")
+    asked, measures = question(recipe, surveys, first), None
+    if asks_twice(recipe):
+        layout = measure_layout(recipe, asked)
+        second, _ = link.ask_sums({**greeting, "kind": "measure", **asked.words}, asked.arrays, layout)
+        measures = [_checked(second, layout)]
+    return agree(recipe, surveys, asked, measures, first)
+
+
+def _surveys(recipe: Recipe, answers: Answers) -> dict[str, Survey]:
+    return _read(answers, lambda header, arrays: Survey.read(header.get("survey"), arrays, recipe))
 
 
 def _read(answers: Answers, reader: Callable[[dict[str, Any], dict[str, np.ndarray]], Any]) -> dict[str, Any]:
@@ -126,5 +159,5 @@ def _read(answers: Answers, reader: Callable[[dict[str, Any], dict[str, np.ndarr
 def _checked(arrays: dict[str, np.ndarray], layout: dict[str, tuple[tuple[int, ...], str]]) -> dict[str, np.ndarray]:
     check_arrays(arrays, layout)
     if any(np.any(array < 0) for name, array in arrays.items() if name != "deviation"):
-        raise ValueError("its sums of squares or its counts are negative")
+        raise ValueError("sums of squares or counts are negative")
     return arrays

@@ -1,6 +1,7 @@
 """The server's end of a run: greet the parties, run the method over whatever carries messages, certify, save."""
 
 import dataclasses
+import json
 import os
 import secrets
 from collections.abc import Sequence
@@ -33,6 +34,8 @@ from fedpact.run.promise import Promise
 from fedpact.run.result import Result
 from fedpact.run.saved_model import Outcome, reads_features
 from fedpact.run.watching import finished
+
+PRIVACY = "privacy.json"  # in the server's folder: what a run with noise has told of single rows
 
 
 @in_double
@@ -82,7 +85,7 @@ def _begun(
     run = secrets.token_hex(8) if before is None else str(before["run"])
     active = tuple(name in stated.active for name in stated.parties)
     link = Link(channel, stated.parties, active, run, secrets.token_hex(8), secure=stated.is_secure)
-    link.checked = stated.checks_points
+    link.checked, link.some_missing = stated.checks_points, stated.some_missing
     link.number = NOTHING + 1 if before is None else int(before["version_of_states"])
     status.say(f"run {run} of pact {stated.digest}, {'resumed' if before else 'begun'}", run=run)
     with kept_programs():
@@ -121,6 +124,14 @@ def _served(
         agreement, own, lambda party: labels_in_order(pact, pact.table(party), rows)
     )
     bound = bound.secured(pact.checks_points) if pact.is_secure else bound
+    private = pact.private(bound)
+    if private is not None:
+        if before is not None:
+            raise ValueError(
+                f"{home.path} holds a run with noise, whose rounds would be told, and accounted, twice; begin a new one in "
+                "another folder"
+            )
+        bound = private.traced(bound)
     labels = labels_at_server(pact)
     labels = None if labels is None else labels_in_order(pact, labels, rows)
     method = pact.method_for(bound.setting)
@@ -130,12 +141,13 @@ def _served(
         check_sums(link.plan, bound.discloses)
     else:
         pact.check_in_the_clear(bound.setting)
+    needs_keys = pact.is_secure and not pact.some_missing
     meeting = {
         "kind": "meet",
         "descriptions": [each.as_words() for each in descriptions],
         "server": None if server is None else server.as_words(),
         **({} if told is None else {"held_out": told.words}),
-        **({"keys": {each.name: each.session_key for each in greeted}} if pact.is_secure else {}),
+        **({"keys": {each.name: each.session_key for each in greeted}} if needs_keys else {}),
     }
     plan = link.plan.digest
 
@@ -188,11 +200,15 @@ def _served(
     status.say("the rounds are over", phase="ending")
     features = _features(pact, descriptions) if reads_features(pact.problem) else None
     result = run.result(agreement.problem, end, features, pact.recipe_of_labels() if pact.columns else agreed)
-    promise = None if told is None or measure_again else tested(link, told, result)
+    if private is not None:
+        result = private.told(result)
+        write(home.path / PRIVACY, json.dumps(vars(result.privacy)).encode())
+    promise = None if told is None or measure_again else tested(link, told, result, pact.hides_counts)
     outcome = Outcome.of(result).words()
     link.tell({"kind": "end", "versions": link.versions(int(run.kept.version)), "outcome": outcome})
     if pact.evaluate is not None and not measure_again:
-        evaluation = evaluate_at_parties(pact, link, run, result, labels)
+        groups = {each.name: each.groups for each in greeted}
+        evaluation = evaluate_at_parties(pact, link, run, result, labels, groups)
         evaluation.save(home.path / EVALUATION)
         result = dataclasses.replace(result, evaluation=evaluation)
     finished(watch, result)
@@ -210,6 +226,7 @@ class Greeting(NamedTuple):
     description: Description
     held_out: Any
     session_key: Any  # where sums are secure
+    groups: Any  # of an evaluation whose counts are added up in secret
 
 
 def _greeted(link: Link, names: Sequence[str], greeting: dict[str, Any]) -> list[Greeting]:
@@ -218,7 +235,7 @@ def _greeted(link: Link, names: Sequence[str], greeting: dict[str, Any]) -> list
     for name in names:
         try:
             description = Description.read(answers[name].get("description"))
-            more = (answers[name].get(part) for part in ("held_out", "session_key"))
+            more = (answers[name].get(part) for part in ("held_out", "session_key", "groups"))
             greetings.append(Greeting(name, description, *more))
         except ValueError as error:
             raise PartyRefused(name, str(error)) from None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from fedpact.deploy import matching_messages
-from fedpact.deploy.message_list import COMBINED, PARTS, SUMS_TOLD, MessageList, amount
+from fedpact.deploy.message_list import COMBINED, PARTS, SUMMED, SUMS_TOLD, MessageList, amount
 from fedpact.deploy.wire_notes import notes
 from fedpact.deploy.wire_words import DOWN, GLOSSARY, NOTHING, ONE_PARTY, STEPS, UP, kind_of, reveals, words_for
 from fedpact.engines.exchanges import Exchange
@@ -68,7 +68,9 @@ def messages(listing: MessageList) -> list[Message]:
 
     def from_row(row: Sequence[str], told: tuple[str, str]) -> Message:
         when, does, asked, down, gets, up, sends = row
-        return Message(when, does, asked, _one(asked, down, gets, told[0]), _one("the server", up, sends, told[1]))
+        summed, hidden = reveals("sum", listing.secure, parties), SUMMED[".sum"]
+        fields = [Field(part, summed if part.startswith(hidden) else told[1]) for part in sends.split("; ")]
+        return Message(when, does, asked, _one(asked, down, gets, told[0]), Part("the server", up, tuple(fields)))
 
     matching = [from_row(row, matching_messages.REVEALS[row[1]]) for row in listing.matching]
     first = [*matching, *(from_row(row, (of_all, ONE_PARTY)) for row in listing.recipe)]

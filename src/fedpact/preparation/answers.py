@@ -3,7 +3,7 @@
 survey   the kinds of its columns, which categories it has, sums of values, least and greatest ones
 measure  with what all parties told: sums of squares about the common mean, histograms in common cells, counts by category
 
-Sums, extremes and sets are apart, since sums could be added up in secret and sets could not. Nothing else leaves the party.
+Sums, extremes and sets are apart: sums may be added up in secret, extremes and sets cannot. Nothing else leaves the party.
 """
 
 import dataclasses
@@ -17,6 +17,8 @@ from fedpact.federation.frames import RawColumn, Tag, columns_of, read_column
 from fedpact.preparation.recipe import Recipe
 from fedpact.preparation.summary import Ask
 
+SUMS = {"missing": "i", "total": "f"}  # of a survey, with their kinds
+EXTREMES = {"least": "f", "greatest": "f"}
 MOST_CATEGORIES = 1000  # of a column: what has more is an identifier or a text
 Arrays = Mapping[str, np.ndarray]
 
@@ -36,28 +38,37 @@ class Survey:
 
     - `rows`: of the party.
     - `sets`: one for each of the asks.
-    - `missing`, `total`: sums over rows. `least`, `greatest`: inf and -inf where they are not asked for, or no value is there.
+    - `least`, `greatest`: inf and -inf where they are not asked for, or no value is there.
+    - `missing`, `total`: sums over rows; None where they are known over all parties only.
     """
 
     rows: int
     sets: tuple[ColumnSets, ...]
-    missing: np.ndarray
-    total: np.ndarray
     least: np.ndarray
     greatest: np.ndarray
+    missing: np.ndarray | None = None
+    total: np.ndarray | None = None
 
     @property
     def words(self) -> dict[str, Any]:
         return {"rows": self.rows, "sets": [dataclasses.asdict(each) for each in self.sets]}
 
     @property
-    def arrays(self) -> dict[str, np.ndarray]:
-        return {name: getattr(self, name) for name in ("missing", "total", "least", "greatest")}
+    def sums(self) -> dict[str, np.ndarray]:
+        """What is added up over parties."""
+        return {name: getattr(self, name) for name in SUMS}
+
+    @property
+    def extremes(self) -> dict[str, np.ndarray]:
+        return {name: getattr(self, name) for name in EXTREMES}
 
     @classmethod
     def read(cls, words: Any, arrays: Arrays, recipe: Recipe) -> "Survey":
-        """From a message; raises ValueError where it is no answer to the recipe's question."""
-        asks, kinds = recipe.asks, {"missing": "i", "total": "f", "least": "f", "greatest": "f"}
+        """From a message, with sums or, where these are added up in secret, without.
+
+        Raises ValueError where it is no answer to the recipe's question.
+        """
+        asks, kinds = recipe.asks, EXTREMES | (SUMS if SUMS.keys() & arrays.keys() else {})
         try:
             sets = tuple(
                 ColumnSets(str(each["kind"]), _tags(each["categories"]), _tags(each["order"])) for each in words["sets"]
@@ -66,7 +77,7 @@ class Survey:
             if not isinstance(rows, int) or rows < 0 or len(sets) != len(asks):
                 raise ValueError("numbers of rows or columns that cannot be")
             check_arrays(arrays, {name: ((len(asks),), kind) for name, kind in kinds.items()}, finite=("total",))
-            if np.any((arrays["missing"] < 0) | (arrays["missing"] > rows)):
+            if "missing" in arrays and np.any((arrays["missing"] < 0) | (arrays["missing"] > rows)):
                 raise ValueError("numbers of missing values that cannot be")
             for ask, each, least, greatest in zip(asks, sets, arrays["least"], arrays["greatest"], strict=True):
                 if any(isinstance(tag, str) != (each.kind == "strings") for tag in each.categories or ()):
@@ -144,7 +155,7 @@ def survey(recipe: Recipe, frame: Any, owner: str, min_count: int) -> Survey:
             least[place], greatest[place] = values.min(), values.max()
     sets = tuple(_sets(ask, column, min_count) for ask, column in zip(asks, raw, strict=True))
     missing = np.array([column.missing_count for column in raw], np.int64)
-    return Survey(len(raw[0].values), sets, missing, total, least, greatest)
+    return Survey(len(raw[0].values), sets, least, greatest, missing, total)
 
 
 def _sets(ask: Ask, column: RawColumn, min_count: int) -> ColumnSets:

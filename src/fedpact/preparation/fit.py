@@ -1,6 +1,5 @@
 """The server's part in fitting a recipe: what the parties' answers give together."""
 
-import functools
 import graphlib
 import itertools
 import math
@@ -14,19 +13,23 @@ from fedpact.preparation.agreed import AgreedRecipe
 from fedpact.preparation.answers import Arrays, Question, Survey
 from fedpact.preparation.recipe import Recipe
 from fedpact.preparation.summary import Ask, Summary
+from fedpact.sums import exact_sum
 
 SHOWN = 8  # categories of a column in print
 
 
-def question(recipe: Recipe, surveys: Mapping[str, Survey]) -> Question:
+def question(recipe: Recipe, surveys: Mapping[str, Survey], sums: Arrays | None = None) -> Question:
     """The second question, from the answers to the first by party.
+
+    - `sums`: of the surveys over all parties, where they were added up in secret (default: the surveys have them).
 
     Raises ValueError with party and column where the parties' columns are of different kinds, or a party has no rows.
     """
     empty = [party for party, survey in surveys.items() if not survey.rows]
     if empty:
         raise ValueError(f"{title(empty[0])} holds no rows; leave it out or give it some")
-    asks, together = recipe.asks, [_summary(ask, place, surveys) for place, ask in enumerate(recipe.asks)]
+    sums = _added([survey.sums for survey in surveys.values()]) if sums is None else sums
+    asks, together = recipe.asks, [_summary(ask, place, surveys, sums) for place, ask in enumerate(recipe.asks)]
     centre = np.array(
         [known.mean if ask.squares and known.count else 0.0 for ask, known in zip(asks, together, strict=True)]
     )
@@ -46,14 +49,24 @@ def asks_twice(recipe: Recipe) -> bool:
 
 
 def agree(
-    recipe: Recipe, surveys: Mapping[str, Survey], asked: Question, measures: Mapping[str, Arrays] | None
+    recipe: Recipe,
+    surveys: Mapping[str, Survey],
+    asked: Question,
+    measures: Sequence[Arrays] | None,
+    sums: Arrays | None = None,
 ) -> AgreedRecipe:
-    """The fitted recipe, from the answers to both questions by party; `measures`: None where there was no second one.
+    """The fitted recipe, from the answers to both questions.
+
+    - `surveys`: the answers to the first by party. `sums`: as in `question`.
+    - `measures`: the answers to the second, or their sum; None where there was no second one.
 
     Raises ValueError where nothing can be agreed on, with the column.
     """
-    sums = None if measures is None else _added(list(measures.values()))
-    known = [_measured(_summary(ask, place, surveys), place, asked, sums) for place, ask in enumerate(recipe.asks)]
+    sums = _added([survey.sums for survey in surveys.values()]) if sums is None else sums
+    more = None if measures is None else _added(measures)
+    known = [
+        _measured(_summary(ask, place, surveys, sums), place, asked, more) for place, ask in enumerate(recipe.asks)
+    ]
     encoders, place = [], 0
     for step in recipe.steps:
         encoders += step.encoders(known[place : place + len(step.columns)])
@@ -72,12 +85,12 @@ def agree(
     return agreed
 
 
-def _summary(ask: Ask, place: int, surveys: Mapping[str, Survey]) -> Summary:
+def _summary(ask: Ask, place: int, surveys: Mapping[str, Survey], sums: Arrays) -> Summary:
     """What the answers to the first question give about a column."""
     answers = list(surveys.values())
-    rows, missing = sum(each.rows for each in answers), sum(int(each.missing[place]) for each in answers)
+    rows, missing = sum(each.rows for each in answers), int(sums["missing"][place])
     kind = _kind(ask, place, surveys)
-    mean = math.fsum(each.total[place] for each in answers) / (rows - missing) if rows > missing else math.nan
+    mean = float(sums["total"][place]) / (rows - missing) if rows > missing else math.nan
     least, greatest = min(each.least[place] for each in answers), max(each.greatest[place] for each in answers)
     if ask.within is not None:
         least, greatest = ask.within
@@ -107,8 +120,9 @@ def _measured(known: Summary, place: int, asked: Question, sums: Arrays | None) 
     return Summary(**{**vars(known), **more, "others": int(sums["others"][place])})
 
 
-def _added(measures: Sequence[Arrays]) -> dict[str, np.ndarray]:
-    return {name: functools.reduce(np.add, [each[name] for each in measures]) for name in measures[0]}
+def _added(answers: Sequence[Arrays]) -> dict[str, np.ndarray]:
+    """Sums over parties, rounded once, as those that are added up in secret are."""
+    return {name: exact_sum([each[name] for each in answers]) for name in answers[0]}
 
 
 def _kind(ask: Ask, place: int, surveys: Mapping[str, Survey]) -> str:
@@ -202,19 +216,19 @@ def _told_by(asks: Sequence[Ask], survey: Survey) -> list[str]:
     parts = [f"{survey.rows:,} rows"]
     for place, ask in enumerate(asks):
         words = []
-        if survey.missing[place]:
+        if survey.missing is not None and survey.missing[place]:
             words.append(f"{int(survey.missing[place]):,} missing")
-        if ask.total:
+        if ask.total and survey.total is not None:
             words.append(f"sum {survey.total[place]:.6g}" + (" and sum of squares" if ask.squares else ""))
         if ask.extremes and math.isfinite(survey.least[place]):
             words.append(f"from {survey.least[place]:.6g} to {survey.greatest[place]:.6g}")
-        if ask.cells:
+        if ask.cells and survey.total is not None:
             words.append(f"a histogram of {ask.cells:,} cells")
         tags = survey.sets[place].categories
         if tags is not None:
             listed = ", ".join(map(str, tags[:SHOWN])) + (f" and {len(tags) - SHOWN} more" if len(tags) > SHOWN else "")
             words.append(listed or "no category in enough rows")
-        if ask.counts:
+        if ask.counts and survey.total is not None:
             words.append("rows by category")
         if words:
             parts.append(f"{ask.column} {', '.join(words)}")

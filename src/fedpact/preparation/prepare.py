@@ -117,9 +117,7 @@ def fitted(recipe: Recipe, frames: Mapping[str, Any]) -> AgreedRecipe:
     asked = question(recipe, surveys)
     measures = None
     if asks_twice(recipe):
-        measures = {
-            name: measure(recipe, frame, title(name), asked, recipe.min_count) for name, frame in frames.items()
-        }
+        measures = [measure(recipe, frame, title(name), asked, recipe.min_count) for name, frame in frames.items()]
     return agree(recipe, surveys, asked, measures)
 
 
