@@ -15,8 +15,8 @@ class SecureAggregation:
     known up to a power of two. The certificate says of constraints at each party that they hold everywhere to a power of
     two, without their values, unless `disclose=True` says that parties agree to tell them.
 
-    Numbers are rounded to 2⁻⁶⁴ and added up exactly, so an answer differs from that of sums in the clear by rounding, and by
-    steps that depend on a maximum. A message up has 16 bytes instead of 8 for a number, and 1,024 for a maximum.
+    Numbers are rounded to 2⁻⁶⁴ and added up exactly, and where sums are in the clear `fp.InteriorPoint` and `fp.ProxAL` make
+    no more of a maximum than its power of two: rounds are the same, and answers differ by rounding. A message up has 16 bytes instead of 8 for a number, and 1,024 for a maximum.
 
     In one process the arithmetic is that of a deployed run, and nothing is masked: whoever runs it has all rows anyhow. Across
     organisations parties agree on masks by X25519 keys, which they sign with keys that the pact names (`fedpact keys`).
