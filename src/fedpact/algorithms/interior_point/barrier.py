@@ -116,7 +116,7 @@ class Barrier(Record):
     steepest: jax.Array  # the largest ‖∇c‖² so far
 
     @classmethod
-    def fresh(cls, equality: np.ndarray, size: int, mu: float, slack: Any = 1.0) -> "Barrier":
+    def fresh(cls, equality: np.ndarray, size: int, mu: Any, slack: Any = 1.0) -> "Barrier":
         one = xp.where(equality, 0.0, 1.0)
         return cls(0.0 * one, xp.zeros((one.size, size)), slack * one, mu * one, mu * one, 0.0 * one)
 
