@@ -19,6 +19,7 @@ from fedpact.deploy.party import Site
 from fedpact.deploy.server import serve
 from fedpact.deploy.verification import measured_again
 from fedpact.engines.remote import PartyLost
+from fedpact.files import write
 
 try:
     from nvflare.apis.fl_constant import FLContextKey
@@ -203,7 +204,7 @@ class Server:
                 if isinstance(error, RunAborted):
                     raise
             finally:
-                (results / OUTCOME).write_text(json.dumps(outcome, indent=2))
+                write(results / OUTCOME, json.dumps(outcome, indent=2).encode())  # whole, or on a full disk not there
         failures = [f"{pact}: {entry['message']}" for pact, entry in outcome.items() if not entry["finished"]]
         if failures:
             raise RuntimeError("; ".join(failures))
