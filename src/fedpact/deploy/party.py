@@ -12,6 +12,7 @@ end     how the run ended: write what the party keeps of the answer: its part of
 evaluate  where the pact has `evaluate`: score the own rows with the answer, and reply with counts
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -36,7 +37,7 @@ from fedpact.deploy.status_of_party import PartyStatus
 from fedpact.engines.serialization import HEADER, Refused, is_finite, pack, unpack
 from fedpact.federation.description import Description
 from fedpact.federation.table import Table
-from fedpact.precision import in_double, kept_programs
+from fedpact.precision import compiled_by_one, in_double, kept_programs
 from fedpact.preparation.agreed import AgreedRecipe
 from fedpact.preparation.recipe import Recipe
 from fedpact.run.pact import Pact
@@ -244,7 +245,9 @@ class Site:
             return run.last_reply  # the message came twice
         if not isinstance(number, int) or number <= run.last:
             raise Refused(f"message {number} comes late: {run.last} was answered already")
-        reply = run.step(words, arrays, self.received)
+        is_new = words.get("exchange") not in run.steps
+        with compiled_by_one() if is_new else contextlib.nullcontext():
+            reply = run.step(words, arrays, self.received)
         answer = self._reply(words, reply, number=number, finite=all(map(is_finite, reply.values())))
         run.last, run.last_reply = number, answer
         return answer
