@@ -28,6 +28,8 @@ from fedpact.precision import cache_folder
 from fedpact.run.pact import Pact
 
 pytestmark = pytest.mark.deploy
+PATH = ":".join(filter(None, sys.path))
+ENVIRONMENT = {"FEDPACT_CACHE": str(cache_folder()), "JAX_PLATFORMS": "cpu", "PYTHONPATH": PATH}
 PARTIES = ["north", "south", "west"]
 OTHERS = [name for name in pacts.PACTS if name != "front door"] if pacts.RELEASE else ["FedAvg"]
 
@@ -39,14 +41,10 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, str]:
     pacts.written(here, "front door").rename(here / "pact.py")
     words = shlex.split(trial("flower"))
     program = [sys.executable, "-c", "from fedpact.cli import main; main()", *words[1:]]
-    ran = subprocess.run(program, cwd=here, env=environment(), capture_output=True, text=True, timeout=500)
+    env = {**os.environ, **ENVIRONMENT}
+    ran = subprocess.run(program, cwd=here, env=env, capture_output=True, text=True, timeout=900)
     assert ran.returncode == 0, ran.stderr + ran.stdout
     return here / words[words.index("--out") + 1], ran.stdout
-
-
-def environment() -> dict[str, str]:
-    more = {"FEDPACT_CACHE": str(cache_folder()), "JAX_PLATFORMS": "cpu"}
-    return {**os.environ, "PYTHONPATH": ":".join(filter(None, sys.path)), **more}
 
 
 def test_the_front_door_gives_what_it_gives_in_this_process(tried: tuple[pathlib.Path, str]) -> None:
@@ -96,7 +94,7 @@ def federation(tried: tuple[pathlib.Path, str]) -> Iterator[LocalFederation]:
     for party in PARTIES:
         shutil.copy(policy, kit / party / "policy.toml")
     give(kit, OTHERS[0])
-    with LocalFederation(kit, environment()) as running:
+    with LocalFederation(kit, ENVIRONMENT) as running:
         yield running
 
 

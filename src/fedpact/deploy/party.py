@@ -14,6 +14,7 @@ end     how the run ended: write what the party keeps of the answer: its part of
 evaluate  where the pact has `evaluate`: score the own rows with the answer, and reply with counts
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -41,7 +42,7 @@ from fedpact.engines.summing import sealed_sums
 from fedpact.evaluation.counts import groups_of
 from fedpact.federation.description import Description
 from fedpact.federation.table import Table
-from fedpact.precision import in_double, kept_programs
+from fedpact.precision import compiled_by_one, in_double, kept_programs
 from fedpact.preparation.agreed import AgreedRecipe
 from fedpact.preparation.recipe import Recipe
 from fedpact.run.pact import Pact
@@ -282,7 +283,9 @@ class Site:
             return run.last_reply  # the message came twice
         if not isinstance(number, int) or number <= run.last:
             raise Refused(f"message {number} comes late: {run.last} was answered already")
-        reply, more = run.step(words, arrays, self.received), {}
+        is_new, more = words.get("exchange") not in run.steps, {}
+        with compiled_by_one() if is_new else contextlib.nullcontext():
+            reply = run.step(words, arrays, self.received)
         if run.waiting is not None and run.waiting.number == number:
             self.keys = OwnKeys(self.pact, self.party, self.policy, run.name, f"{run.named[1]} {number}")
             more["session_key"] = self.keys.told()

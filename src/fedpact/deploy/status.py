@@ -30,7 +30,7 @@ LOG = "FEDPACT_LOG"  # environment variable: json for one JSON object a line
 LEAST = 0.5  # seconds between two writes of the same phase
 LINES = 2.0  # seconds between two lines about rounds in the log
 
-logger = logging.getLogger("fedpact.deploy")
+logger = logging.getLogger("fedpact")
 
 
 class Status:
@@ -194,7 +194,7 @@ class _Lines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         words = {"time": round(record.created, 3), "level": record.levelname, "message": record.getMessage()}
-        return json.dumps(words | getattr(record, "fedpact", {}))
+        return json.dumps(getattr(record, "fedpact", {}) | words)
 
 
 def start_log(file: pathlib.Path | None = None) -> None:
@@ -202,12 +202,11 @@ def start_log(file: pathlib.Path | None = None) -> None:
 
     file: to which it is written as well (default: none).
     """
-    top = logging.getLogger("fedpact")
-    if top.handlers:
+    if logger.handlers:
         return
     as_json = os.environ.get(LOG) == "json"
     for handler in (logging.StreamHandler(sys.stderr), *([] if file is None else [logging.FileHandler(file)])):
         handler.setFormatter(_Lines() if as_json else logging.Formatter("%(asctime)s fedpact %(message)s"))
-        top.addHandler(handler)
-    top.setLevel(logging.INFO)
-    top.propagate = False
+        logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
