@@ -40,8 +40,7 @@ def check(owner: str, name: str, value: Any, rule: Callable[[Any], bool], words:
     """
     kind = numbers.Integral if whole else numbers.Real
     if isinstance(value, bool) or not isinstance(value, kind) or not math.isfinite(value) or not rule(value):
-        shown = int(value) if isinstance(value, float) and value.is_integer() else value
-        raise ValueError(f"{owner}({name}={shown!r}): {words}")
+        raise ValueError(f"{owner}({name}={value!r}): {words}")
 
 
 def check_flag(owner: str, name: str, value: Any) -> None:
