@@ -237,7 +237,7 @@ class PartyRun:
                 masks.open(first, (words.get("envelopes") or {}).get(self.site.party))
             except ValueError as error:
                 raise Refused(str(error)) from None
-        follower = Follower(self.method, self.bound, self.plan, pact.goal, pact.agreement.seed, masks)
+        follower = Follower(self.method, self.bound, self.plan, pact.goal(self.method), pact.agreement.seed, masks)
         follower.saved = self.saved_server
         return follower
 

@@ -299,6 +299,10 @@ class SlackOracle(Record):
     own: Oracle
     at_server: bool = eqx.field(static=True)
 
+    @property
+    def index(self) -> jax.Array:
+        return self.own.index
+
     def disclose(self, values: Any) -> Any:
         return self.own.disclose(values)
 

@@ -371,10 +371,9 @@ class Pact:
         """From how many starts the problem is solved at once."""
         return checked_starts(self.options.get("starts", 1), self.options.get("disclose"))
 
-    @property
-    def goal(self) -> Goal:
+    def goal(self, method: Method) -> Goal:
         """What the method aims at."""
-        return goal_of(checked_limits(self.options.get("tolerance", 1e-4), 1)[0])
+        return goal_of(checked_limits(self.options.get("tolerance", 1e-4), 1)[0], method)
 
     @property
     def setting(self) -> type[Bound]:

@@ -19,6 +19,7 @@ which waits for τ_k: `ProxAL.as_printed()` has Algorithm 1 as it stands.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -110,9 +111,21 @@ class ProxAL(Algorithm):
             raise ValueError(f"{type(self.inner).__name__} cannot couple parties directly; use coupling='slack'")
 
     @classmethod
-    def as_printed(cls, beta: float = 300.0, s: float = 0.001, rho: float = 0.01, q: float = 0.5) -> "ProxAL":
-        """Algorithms 1 and 2 as the paper prints them, with the settings of its Neyman-Pearson experiment."""
-        return cls(ADMM.as_printed(rho=rho, q=q), beta, 1.0, beta, 1.0, InverseSquare(s), "slack", "printed")
+    def as_printed(
+        cls,
+        beta: float = 300.0,
+        s: float = 0.001,
+        rho: float | Sequence[float] = 0.01,
+        q: float = 0.5,
+        exact: bool = False,
+    ) -> "ProxAL":
+        """Algorithms 1 and 2 as the paper prints them, with the settings of its Neyman-Pearson experiment.
+
+        - `exact`: whether (18) and (19) are solved as accurately as float64 can, as in the paper's section E.2 (default: no).
+        """
+        return cls(
+            ADMM.as_printed(rho=rho, q=q, exact=exact), beta, 1.0, beta, 1.0, InverseSquare(s), "slack", "printed"
+        )
 
     def solver(self, setting: Setting) -> Inner:
         """The inner solver: the given one, or the one for this many parameters."""
@@ -131,7 +144,7 @@ class ProxAL(Algorithm):
         inner = self.solver(setting)
         slack = (self.coupling or ("slack" if inner.needs_slacks else "direct")) == "slack" and setting.pooled > 0
         slacks = setting.parties * setting.pooled if slack else 0
-        inner = inner.sized(setting.size + slacks)
+        inner = inner.sized(setting.size + slacks, setting.parties)
         beta = inner.penalty if self.beta is None else self.beta
         growth, prox_growth = self.growth or inner.growth, self.prox_growth or inner.prox_growth
         method = ProxALMethod(self, inner, beta, growth, prox_growth, slack)
@@ -174,6 +187,10 @@ class ProxALMethod(Method[ServerState]):
     @property
     def few_rounds(self) -> bool:
         return self.inner.few_rounds
+
+    @property
+    def caution(self) -> float:
+        return 1.0 if self.options.stop == "printed" else super().caution
 
     @property
     def round(self) -> Phases:
