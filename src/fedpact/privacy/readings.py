@@ -124,8 +124,9 @@ def readings(view: View, known: Known) -> list[Reading]:
 def _at_start(exchange: Received, known: Known) -> Iterator[Reading]:
     """Before the first round, with which units are learnt."""
     sums, w = exchange.reply.sum, exchange.message.parameters
-    if type(sums).__name__ != "StartSums" or not hasattr(sums, "hessian_diagonal"):
+    if type(sums).__name__ != "PartyStart":
         return
+    sums = sums.functions
     yield known.gradient(w, sums.gradient, 1.0, known.no_constraint, known.none_pooled)
     yield from _pooled(w, sums.pooled_jacobian, known)
 
