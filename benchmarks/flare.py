@@ -148,7 +148,7 @@ def measure() -> str:
         began = time.perf_counter()
         with LocalFederation(kits, PARTIES, {"PYTHONPATH": path, "HOME": folder}) as federation:
             started = time.perf_counter() - began
-            result = federation.run(job, timeout=300.0)
+            result = federation.run(job, timeout=900.0)
             ran = time.perf_counter() - began - started
         if not result.finished:
             raise RuntimeError(str(result))

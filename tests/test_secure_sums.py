@@ -457,10 +457,12 @@ def test_hessians_that_give_rows_away_are_refused_in_the_clear(tmp_path: pathlib
 
 
 def test_every_reply_of_every_method_can_be_summed(tmp_path: pathlib.Path) -> None:
-    """Of the pacts that are secure by default, no exchange has replies that the server wants one by one."""
+    """All pacts but two are secure by default, so on every engine; no exchange has replies that the server wants one by one."""
+    clear = ["FairVFL encrypted", "SCAFFOLD"]  # its parties may miss rounds: test_drop_outs.py
+    assert sorted(name for name in pacts.PACTS if not Pact(pacts.written(tmp_path, name)).is_secure) == clear
     for name in pacts.PACTS:
         pact = Pact(pacts.written(tmp_path, name))
-        if not pact.is_secure:
+        if name in clear:
             continue
         bound = pact.bind(pact.tables())
         plan = ExchangePlan.of(pact.method_for(bound.setting), bound)

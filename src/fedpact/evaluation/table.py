@@ -215,7 +215,9 @@ def titled(evaluation: Evaluation) -> tuple[str, list[str]]:
         f"{q.bins} bins, within {error:.1g} of that of the scores",
     ]
     if evaluation.is_summed:
-        notes.append("counts of all parties were added up in secret: those of single parties are not known")
+        notes.append(
+            "counts are those of all parties together: sums are secure, so those of single parties are not known"
+        )
     if evaluation.withheld:
         pairs = [("some party" if evaluation.is_summed else party, group) for party, group in evaluation.withheld]
         names = ", ".join(party if group is None else f"{group} at {party}" for party, group in pairs)
