@@ -2,6 +2,8 @@
 
 import collections
 
+import pytest
+
 import campaign
 
 SETTLED = ("solved", "infeasible", "unbounded")
@@ -17,3 +19,17 @@ def test_no_verdict_is_false_and_nearly_all_are_settled() -> None:
     assert sum(counts[outcome] for outcome in SETTLED) >= 50, "\n".join(open_ones)  # 51: sharp rates are open
     assert counts["infeasible"] >= 10
     assert counts["unbounded"] >= 3
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("equalities/offset/4-just", "converged"),  # once too early: steps shrink by 7 % each
+        ("curved-equality/collinear/0-just", None),  # once called infeasible: the feasible points are far away
+        ("rates-1/constant/1-just", "converged"),  # 19 of 20 rows are 0.95 at infinity only
+    ],
+)
+def test_what_was_false_or_open_once(name: str, status: str | None) -> None:
+    record = campaign.attempt(campaign.problems()[name], max_rounds=ROUNDS)
+    assert record.outcome == ("solved" if status else "not solved"), record.why
+    assert status is None or record.status == status

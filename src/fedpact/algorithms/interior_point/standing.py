@@ -26,7 +26,8 @@ SHRINKS = (
     0.25  # where a next step is shorter than this part of the last one, as Newton's are near a minimum, it is taken
 )
 STILL = 1e-4  # if it is longer than this, relative to the way from the start,
-SLOWEST = 0.99  # the ratio of a step to the last one counts up to this
+SLOW = 0.5  # steps shrink slowly if each is more than this part of the last one,
+SLOWEST = 0.99  # which counts up to this
 WELL = 0.125  # or if the violation is within the goal, but not within this part of it
 DRIFT = 0.03  # a whole Newton step this long, relative to 1 + ‖w‖, where the goal is met: no minimum is near,
 FAINT = 1e-3  # if it promises more than this part of the goal, so that it is no rounding,
@@ -96,9 +97,11 @@ def standing(
     met = ~searching & (now.stationarity <= close) & (largest.complementarity <= goal.feasibility)
     near = WORTH * goal.stationarity * xp.maximum(xp.abs(now.objective), LEAST_OBJECTIVE) + now.noise
     last = server.step.length * linalg.norm(server.step.direction)
-    # steps that each are r times the last one, since the model is too steep, gain 1/(1 − r) times as much all together
-    ratio = xp.minimum(moved / xp.maximum(last, TINY), SLOWEST)
-    all_gains = gain / (1.0 - ratio)
+    # steps that each are r times the last one, since the model is too steep, gain 1/(1 − r) times as much all together;
+    # a gain within what all κ are worth says nothing of this
+    ratio = moved / xp.maximum(last, TINY)
+    slow = (ratio > SLOW) & (ratio < 1.0) & (gain > sums.inequalities * server.kappa)
+    all_gains = gain / (1.0 - xp.where(slow, xp.minimum(ratio, SLOWEST), 0.0))
     worth = xp.maximum(all_gains, xp.abs(sums.weighted_violation))  # of next steps and of violations, in the objective
     barely, still = violation > WELL * goal.feasibility, STILL * linalg.norm(now.point - server.origin)
     unfinished = (moved < SHRINKS * last) & (barely | (moved > still))
