@@ -11,14 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from nvflare.fuel.flare_api.api_spec import NoConnection
 from soak_network import Proxy
 
 from fedpact.deploy.flare.job import write_job
 from fedpact.deploy.flare.kit import write_kit as write_flare_kit
 from fedpact.deploy.flare.local_run import LocalFederation as FlareFederation
-from fedpact.deploy.flower.kit import write_kit as write_flower_kit
-from fedpact.deploy.flower.local_run import LocalFederation as FlowerFederation
 from fedpact.deploy.this_machine import free_port
 
 WAIT = 30.0  # seconds for a reply
@@ -94,6 +91,8 @@ class OnFlare(SoakedRun):
         self.job = self.federation.submit(write_job(folder, [self.name], self.parties, resume=resume, wait=WAIT))
 
     def ended(self) -> tuple[bool, str] | None:
+        from nvflare.fuel.flare_api.api_spec import NoConnection
+
         if self.over is None:
             try:
                 if self.federation.status(self.job).startswith("FINISHED"):
@@ -117,7 +116,7 @@ class OnFlare(SoakedRun):
 
 
 class OnFlower(SoakedRun):
-    def __init__(self, federation: FlowerFederation, proxies: dict[str, Proxy] | None = None) -> None:
+    def __init__(self, federation: Any, proxies: dict[str, Proxy] | None = None) -> None:
         self.federation, self.proxies = federation, proxies or {}
         self.folder, self.parties = federation.kit, federation.parties
         self.state = self.folder / "server" / "state" / "state.npz"
@@ -169,13 +168,16 @@ def flare(
 
 def flower(
     pact: pathlib.Path, parties: Sequence[str], kits: pathlib.Path, policy: pathlib.Path, environment: dict[str, Any]
-) -> tuple[FlowerFederation, dict[str, Proxy]]:
+) -> tuple[Any, dict[str, Proxy]]:
     """The same on Flower."""
+    from fedpact.deploy.flower.kit import write_kit
+    from fedpact.deploy.flower.local_run import LocalFederation
+
     port = free_port()
-    write_flower_kit(pact, parties, kits, server="127.0.0.1", port=port, wait=WAIT)
+    write_kit(pact, parties, kits, server="127.0.0.1", port=port, wait=WAIT)
     proxies = {party: Proxy(port) for party in parties}
     for party, proxy in proxies.items():
         start = kits / party / "start.sh"
         start.write_text(start.read_text().replace(f":{port} ", f":{proxy.port} "))
         (kits / party / "policy.toml").write_text(policy.read_text())
-    return FlowerFederation(kits, environment), proxies
+    return LocalFederation(kits, environment), proxies
