@@ -230,8 +230,12 @@ def test_an_earlier_try_goes_on_or_is_kept_under_another_name(
     status.say(phase="failed", reason="party 'south': is gone")
     again()
     assert told == [f"the earlier try in {out} is kept in {out}-1"], "nothing was saved, so it begins anew"
-    status.say(phase="rounds")
+    (state / "state.npz").parent.mkdir(parents=True)
     (state / "state.npz").write_bytes(b"")
+    status.say(phase="rounds")
+    with pytest.raises(FileExistsError, match=f"is running now, as process {os.getpid()}"):
+        again()
+    status.say(phase="failed", reason="party 'south': is gone again")
     again()
     assert told[1:] == [f"{out} holds a try that has not ended: it goes on"]
     status.say(phase="ended")

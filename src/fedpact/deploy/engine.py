@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import Any
 
 from fedpact.__about__ import VERSION
-from fedpact.deploy.overview import statuses
+from fedpact.deploy.overview import AT_WORK, statuses
 from fedpact.files import write
 
 KIT = "kit.json"  # what a kit is for
@@ -114,6 +114,12 @@ class DeploymentEngine:
         and as `write_kit` does.
         """
         words, before = self._words(pact, parties, tried=True), read_kit(out)
+        busy = [told for told in statuses(out) if told["phase"] in AT_WORK and not told["gone"]]
+        if busy:
+            raise FileExistsError(
+                f"{out} holds a try that is running now, as process {busy[0]['process']}: wait for its end (fedpact status "
+                f"{out}), or choose another folder: --out"
+            )
         resume = before == words and _is_under_way(out)
         if resume:
             tell(f"{out} holds a try that has not ended: it goes on")

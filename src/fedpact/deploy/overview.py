@@ -50,10 +50,12 @@ def ailments(kit: pathlib.Path) -> list[str]:
 
 def as_text(found: Sequence[dict[str, Any]]) -> str:
     """A line for each, with rounds, violation, bytes and who is awaited, and below it the reason where something failed."""
-    width = max((len(str(words["who"])) for words in found), default=0)
+    often = len({words["who"] for words in found}) < len(found)  # several pacts
+    names = [f"{words['who']} {pathlib.Path(words['file']).parent.name}" if often else words["who"] for words in found]
+    width = max(map(len, names), default=0)
     lines = []
-    for words in found:
-        lines.append("  ".join([str(words["who"]).ljust(width), _phase(words).ljust(8), *_parts(words)]))
+    for name, words in zip(names, found, strict=True):
+        lines.append("  ".join([name.ljust(width), _phase(words).ljust(8), *_parts(words)]))
         told = words.get("reason") or words.get("message")
         lines += [f"{' ' * width}  {told}"] if told else []
     return "\n".join(lines)

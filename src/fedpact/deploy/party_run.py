@@ -198,7 +198,7 @@ class PartyRun:
         if not self.site.pact.is_secure or not is_sealed(exchange.reply):
             return arrays
         if not all(map(is_finite, arrays.values())):  # the server learns no more than that somebody's are not
-            self.site.status.say(f"its numbers in {exchange.title!r} are not finite", now=True)
+            self.site.status.warn(f"its numbers in {exchange.title!r} are not finite")
         group = [n for n, active in self.active.items() if exchange.among in (None, "active" if active else "passive")]
         if self.site.pact.some_missing:
             self.waiting = Waiting(number, exchange.reply, arrays, group)

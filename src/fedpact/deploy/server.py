@@ -23,7 +23,7 @@ from fedpact.engines.remote import HUGE, NOTHING, Channel, Link, PartyRefused, R
 from fedpact.engines.sealing import check_sums
 from fedpact.federation.description import Description
 from fedpact.federation.rows import checked_seed, title
-from fedpact.files import write
+from fedpact.files import OWN_FILE, write
 from fedpact.precision import in_double, kept_programs
 from fedpact.run.checkpoint import Folder
 from fedpact.run.fingerprint import digest
@@ -212,7 +212,7 @@ def _served(
         evaluation.save(home.path / EVALUATION)
         result = dataclasses.replace(result, evaluation=evaluation)
     finished(watch, result)
-    result.report(home.path / REPORT)
+    result.report(home.path / REPORT).chmod(OWN_FILE)
     if promise is None:
         return result
     write(home.path / PROMISE, f"{promise}\n".encode())
@@ -265,8 +265,8 @@ class _DeployedRun(Run):
     def advance(self, most: int) -> None:
         self.link.oldest, self.link.round = int(self.parties.version), self.rounds + 1
         super().advance(most)
-        known = len(self.history) > 0
-        numbers = {name: float(self.history.last(name)) for name in ("objective", "violation") if known}
+        last = {name: self.history.last(name) for name in ("objective", "violation")}
+        numbers = {name: value if np.isfinite(value) else None for name, value in last.items()}
         traffic = {"bytes_up": self.cost.bytes_up, "bytes_down": self.cost.bytes_down}
         self.status.say(self.summary(), round=self.rounds, **numbers, **traffic)
 

@@ -56,13 +56,17 @@ class Status:
         self._lock = threading.Lock()
         self._written = self._told = 0.0
 
-    def say(self, line: str | None = None, now: bool = False, **words: Any) -> None:
-        """Change words of the status, and write it if it is time, or with `now`, or its phase is another; `line`: to the log."""
+    def warn(self, line: str) -> None:
+        """A line of the log that is not to be missed."""
+        logger.warning("%s: %s", self.words["who"], line, extra={"fedpact": dict(self.words)})
+
+    def say(self, line: str | None = None, **words: Any) -> None:
+        """Change words of the status, and write it if it is time or its phase is another; with `line`, also to the log."""
         with self._lock:
             before = self.words.get("phase"), self.words.get("reason")
             self.words |= words
             moment = time.monotonic()
-            now = now or (self.words.get("phase"), self.words.get("reason")) != before
+            now = (self.words.get("phase"), self.words.get("reason")) != before
             if now or moment - self._written >= LEAST:
                 self._write()
             else:

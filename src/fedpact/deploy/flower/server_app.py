@@ -13,7 +13,7 @@ from fedpact.deploy.flower import require_flower
 from fedpact.deploy.flower.channel import FlowerChannel
 from fedpact.deploy.server import serve
 from fedpact.deploy.status import start_log
-from fedpact.files import private_folder, write
+from fedpact.files import OWN_FILE, private_folder, write
 
 SERVER_FOLDER = (
     "FEDPACT_FLOWER_SERVER"  # variable set by start.sh: the superlink starts the ServerApp, in a folder of its own
@@ -43,6 +43,7 @@ def _main(grid: Any, context: Any) -> None:
         raise RuntimeError(f"{SERVER_FOLDER} is not set: start the superlink with start.sh of the server's folder")
     folder, config = pathlib.Path(os.environ[SERVER_FOLDER]), context.run_config
     state = private_folder(folder / "state")
+    (state / LOG_FILE).touch(OWN_FILE)
     start_log(state / LOG_FILE)  # stderr is shown by run.sh, and kept by nobody
     channel = FlowerChannel(grid, wait=float(config["wait"]))
     with _locked(state):
