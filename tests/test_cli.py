@@ -132,6 +132,8 @@ def test_an_engine_has_the_functions_of_the_interface(name: str, module: str, fu
     interface = inspect.signature(getattr(ENGINES[name], function))
     assert implemented.return_annotation == interface.return_annotation
     for parameter in interface.parameters.values():
+        if parameter.name == "tell":
+            continue  # of an earlier try, before the engine begins
         assert implemented.parameters[parameter.name].kind == parameter.kind
         if parameter.name != "port":
             assert implemented.parameters[parameter.name] == parameter

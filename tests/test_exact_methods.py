@@ -16,6 +16,7 @@ import pytest
 from problems import CASES
 
 import fedpact as fp
+from fedpact.protocol import Method
 from fedpact.run import drivers
 
 METHODS: dict[str, fp.Algorithm] = {
@@ -114,7 +115,7 @@ def test_resumed_after_the_certificate_sent_the_method_on(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A method that aims too low is sent on with stricter goals; how often is part of the run."""
-    monkeypatch.setattr("fedpact.run.loop.CAUTION", 100.0)
+    monkeypatch.setattr(Method, "caution", 100.0)
     uninterrupted = CASE.solve(METHODS["Newton"], TOLERANCE)
     for cut in range(4, uninterrupted.rounds):
         part = CASE.solve(METHODS["Newton"], TOLERANCE, save=tmp_path, resume=True, max_rounds=cut)
@@ -216,7 +217,7 @@ def assert_bytes(result: fp.Result, numbers_up: int, numbers_down: int, flags_do
     )
 
 
-CALL = 2 * D + 2  # point, centre, β, γ; and one flag
+CALL = 2 * D + 3  # point, centre, β, γ, the tolerance; and one flag
 MAXIMA, TOLD = 3, 2 * M  # distance, violation, change of μ; constraints and multipliers for the report
 
 

@@ -399,7 +399,7 @@ def test_the_order_of_passive_parties_does_not_matter() -> None:
         ({"momentum": 1.0}, "momentum is from 0 to below 1"),
         ({"local_steps": 0}, "at least one step"),
         ({"dual_step": 0.0}, "positive"),
-        ({"step": 0.0}, "a step size is positive"),
+        ({"step": 0.0}, "a step size is a positive number"),
         ({"memory": 0}, "at least one last move"),
     ],
 )

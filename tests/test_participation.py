@@ -21,6 +21,7 @@ from fedpact.run.loop import goal_of
 from fedpact.run.pact import Pact
 from fedpact.settings import bind
 from fedpact.settings.base import Bound
+from fedpact.tolerance import Tolerance
 
 SIZES = (20, 24, 24, 50, 52, 50, 24)  # two buckets
 PROBLEM = fp.minimize(fp.mean(fp.logistic_loss(fp.linear())), regularizer=fp.l2(1e-2))
@@ -69,7 +70,7 @@ def test_a_tenth_of_the_parties_costs_a_tenth() -> None:
         network, own = LocalNetwork.of(bound), bound.server_data
         for part in (1.0, 0.1):
             method = fp.FedAvg(local_steps=2, participation=part).bind(bound.setting)
-            server, states = drivers.begin(method, network, own, bound.start, goal_of(1e-9), 0)
+            server, states = drivers.begin(method, network, own, bound.start, goal_of(Tolerance(1e-9, 1e-9), method), 0)
             compiled = drivers.one_round.lower(method, network, own, server, states).compile()
             analysis: Any = compiled.cost_analysis()
             cost[part] = analysis["flops"]

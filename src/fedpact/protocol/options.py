@@ -40,7 +40,8 @@ def check(owner: str, name: str, value: Any, rule: Callable[[Any], bool], words:
     """
     kind = numbers.Integral if whole else numbers.Real
     if isinstance(value, bool) or not isinstance(value, kind) or not math.isfinite(value) or not rule(value):
-        raise ValueError(f"{owner}({name}={value!r}): {words}")
+        shown = int(value) if isinstance(value, float) and value.is_integer() else value
+        raise ValueError(f"{owner}({name}={shown!r}): {words}")
 
 
 def check_flag(owner: str, name: str, value: Any) -> None:

@@ -21,6 +21,7 @@ from fedpact.protocol.engine import HostNetwork
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.phases import Ask, PartyStates
 from fedpact.run import drivers
+from fedpact.run.host_server import FEW_NUMBERS
 from fedpact.run.loop import goal_of
 from fedpact.run.row_leaks import RowLeak
 from fedpact.settings.base import Bound
@@ -42,7 +43,7 @@ class Recorder(HostNetwork):
         self.bound = bound
         self.recorded: list[Recorded] = []
         size = sum(leaf.size for leaf in jax.tree.leaves(bound.stacks))
-        self.stepped = _quickly if size <= drivers.FEW_NUMBERS else _well
+        self.stepped = _quickly if size <= FEW_NUMBERS else _well
         self.numbers = 0
 
     def exchange(self, asks: Sequence[Ask], states: PartyStates) -> tuple[list[Reply], PartyStates]:
