@@ -80,6 +80,19 @@ linalg: Any = _Either(
 )
 
 
+# random keys
+
+
+def key_words(seed: int) -> np.ndarray:
+    """The data of JAX's (threefry) key of a seed, uint32 (2,), from 0 to 2⁶³ − 1: computed here, where JAX would compile it."""
+    return np.array([seed >> 32, seed & 0xFFFFFFFF], np.uint32)
+
+
+def key_of(seed: int) -> jax.Array:
+    """`jax.random.key(seed)`, without compiling it."""
+    return jax.random.wrap_key_data(key_words(seed), impl="threefry2x32")
+
+
 # control flow
 
 

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedpact.arrays import key_of
 from fedpact.federation.buckets import arrays
 from fedpact.federation.rows import same_features, title
 from fedpact.federation.table import INPUTS, Table
@@ -111,7 +112,7 @@ def initialised(model: Model, holder: Holder, seed: int) -> Any:
     """What a model's init gives on a holder's first row."""
     with _blaming("the model's init", holder):
         table = holder.table
-        return model.init(jax.random.key(seed), _Recorder(arrays(table[:1]), set(), _no_numbers(table)))
+        return model.init(key_of(seed), _Recorder(arrays(table[:1]), set(), _no_numbers(table)))
 
 
 def checked_columns(

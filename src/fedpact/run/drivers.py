@@ -8,31 +8,28 @@ NumPy on the host instead (`ServerOnHost`): compiling it would take longer than 
 
 import dataclasses
 import functools
-import math
 import time
-from collections.abc import Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.core import Tracer
 
-from fedpact.arrays import on_host, xp
+from fedpact.arrays import key_words
 from fedpact.problem.oracle import evaluated_on_host
 from fedpact.protocol.algorithm import Answer, Begin, Goal, Info, Method, Status
 from fedpact.protocol.engine import RunNetwork
-from fedpact.protocol.messages import Reply
-from fedpact.protocol.phases import Ask, PartyStates, Phase, Phases, ServerData, Traffic, play
+from fedpact.protocol.phases import Phase, Phases, ServerData, Traffic, play
 from fedpact.records import Record
+from fedpact.run import host_server
+from fedpact.run.host_server import Plan, Rehearsal, ServerOnHost, is_small, on_one_device, typed
 from fedpact.settings.base import Bound
 
 CALL_SECONDS = 0.2  # how long one call should take: between calls Ctrl-C is heard and runs are saved
 CHUNK = 256  # rounds that one call can record
-FEW_NUMBERS = 200_000  # of all parties' data
 KEPT = 50  # kinds of runs whose programs are kept: each holds 300 to 800 mappings of memory, and Linux allows 65,530
 
 
@@ -75,7 +72,7 @@ class Lines(Record):
 @partial(jax.jit, static_argnums=0)
 def _played(phases: Phases, network: RunNetwork, own: ServerData, carry: Any, states: Any) -> tuple[Any, Any]:
     carry, states, _ = play(phases, own, network, carry, states)
-    return _typed((carry, states))
+    return typed((carry, states))
 
 
 @functools.lru_cache(maxsize=4 * KEPT)
@@ -92,83 +89,7 @@ def compiled_apart(phases: Phases) -> Phases:
 
 @partial(jax.jit, static_argnums=0)
 def _finished(method: Method, own: ServerData, carry: Any) -> tuple[Any, Info]:
-    return _typed(method.finish(own, carry))
-
-
-class ServerOnHost:
-    """A network whose server computes on the host; of a network of one process only the parties' steps are compiled."""
-
-    traced: ClassVar[bool] = False
-
-    def __init__(self, network: RunNetwork) -> None:
-        self.network = network
-        size = sum(leaf.size for leaf in jax.tree.leaves(network)) if network.traced else 0
-        self.compiled = _compiled_quickly if size <= FEW_NUMBERS else _compiled_well
-
-    def exchange(self, asks: Sequence[Ask], states: PartyStates) -> tuple[list[Reply], PartyStates]:
-        if not self.network.traced:
-            asks = [ask._replace(message=jax.tree.map(np.asarray, ask.message)) for ask in asks]
-            replies, states = self.network.exchange(asks, states)
-            return jax.device_get(replies), states
-        steps = tuple(ask._replace(message=None) for ask in asks)
-        messages = Packed.of([ask.message for ask in asks])
-        replies, states = self.compiled(steps, self.network, messages, states)
-        return replies.unpacked(), states
-
-    def collect(self, states: PartyStates) -> Any:
-        return self.network.collect(states)
-
-    def place(self, states: Any) -> PartyStates:
-        return self.network.place(states)
-
-    def agree(self, number: int) -> int:
-        return self.network.agree(number)
-
-
-class Packed(Record):
-    """A tree whose floating-point numbers are one vector: a program takes and gives one array faster than thirty."""
-
-    numbers: Any
-    others: list[Any]
-    tree: Any = eqx.field(static=True)
-    shapes: tuple[tuple[int, ...] | None, ...] = eqx.field(static=True)  # None for the others
-
-    @classmethod
-    def of(cls, tree: Any) -> "Packed":
-        leaves, structure = jax.tree.flatten(tree)
-        leaves = [np.asarray(leaf) if on_host(leaf) else leaf for leaf in leaves]
-        real = [leaf.dtype == np.float64 for leaf in leaves]
-        numbers = xp.concatenate(
-            [np.zeros(0), *(leaf.ravel() for leaf, is_real in zip(leaves, real, strict=True) if is_real)]
-        )
-        others = [leaf for leaf, is_real in zip(leaves, real, strict=True) if not is_real]
-        shapes = tuple(leaf.shape if is_real else None for leaf, is_real in zip(leaves, real, strict=True))
-        return cls(numbers, others, structure, shapes)
-
-    def unpacked(self) -> Any:
-        """The tree; of NumPy arrays where this is outside of a program."""
-        numbers, others = self.numbers, iter(self.others)
-        if not isinstance(numbers, Tracer):
-            numbers, others = np.asarray(numbers), iter(jax.device_get(self.others))
-        leaves, end = [], 0
-        for shape in self.shapes:
-            if shape is None:
-                leaves.append(next(others))
-                continue
-            begin, end = end, end + math.prod(shape)
-            leaves.append(numbers[begin:end].reshape(shape))
-        return jax.tree.unflatten(self.tree, leaves)
-
-
-def _exchanged(asks: tuple[Ask, ...], network: RunNetwork, messages: Packed, states: Any) -> tuple[Packed, PartyStates]:
-    full = [ask._replace(message=message) for ask, message in zip(asks, messages.unpacked(), strict=True)]
-    replies, states = network.exchange(full, states)
-    return Packed.of(_typed(replies)), _typed(states)
-
-
-# On few rows a step takes microseconds however it is compiled: then without optimising loops, in half the time.
-_compiled_quickly: Any = jax.jit(_exchanged, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0})
-_compiled_well: Any = jax.jit(_exchanged, static_argnums=0)
+    return typed(method.finish(own, carry))
 
 
 def settled(tree: Any) -> Any:
@@ -222,9 +143,56 @@ def measure(bound: Bound, network: RunNetwork, answer: Answer, kept: Any) -> Any
 
 def begin(method: Method, network: RunNetwork, own: ServerData, w: Any, goal: Goal, seed: int) -> tuple[Any, Any]:
     """The states of the server and of the parties before the first round."""
-    key = np.asarray(jax.random.key_data(jax.random.key(seed)))
-    first: Any = np.asarray(w), goal, key
-    return run_phases(method.opening, network, own, Begin(*first), None)
+    return run_phases(method.opening, network, own, first(w, goal, seed), None)
+
+
+def first(w: Any, goal: Goal, seed: int) -> Begin:
+    """What a run begins with."""
+    numbers: Any = np.asarray(w), goal, key_words(seed)
+    return Begin(*numbers)
+
+
+# one program for all exchanges
+
+_plans: dict[Any, Plan] = {}
+
+
+def server_on_host(bound: Bound, method: Method, network: RunNetwork, goal: Goal, seed: int) -> ServerOnHost:
+    """The network with its server on the host; in one process and on few rows, all exchanges of a run are one program."""
+    own, begin = server_data_on_host(bound), first(bound.start, goal, seed)
+    kind = method, type(bound), *kind_of((network if network.traced else None, own, begin))
+    met = met_before(kind)
+    if not is_small(network) or not on_one_device(network):
+        return ServerOnHost(network)
+    if not met:
+        _plans[kind] = _rehearsed(bound, method, network, own, begin)
+    return ServerOnHost(network, _plans[kind])
+
+
+def _rehearsed(bound: Bound, method: Method, network: RunNetwork, own: ServerData, begin: Begin) -> Plan:
+    """All exchanges of a run: before the first round, in a round, at the end and for the certificate."""
+    rehearsal = Rehearsal(network)
+    with np.errstate(all="ignore"):
+        server, states, _ = play(_unconditional(method.opening), own, rehearsal, begin, None)
+        carry, states, _ = play(_unconditional(method.round), own, rehearsal, settled(server), states)
+        server, _ = settled(method.finish(own, carry))
+        answer, kept, _ = play(_unconditional(bound.conclusion(method)), own, rehearsal, server, states)
+        if bound.measured_on_host:
+            play(_unconditional(bound.measurement), own, rehearsal, settled(answer), kept)
+    return Plan(tuple(rehearsal.noted))
+
+
+def _unconditional(phases: Phases) -> Phases:
+    def always(phase: Phase) -> Phase:
+        return dataclasses.replace(phase, only_if=None)
+
+    return tuple(tuple(map(always, entry)) if isinstance(entry, tuple) else always(entry) for entry in phases)
+
+
+def kind_of(state: Any) -> tuple[Any, Any]:
+    """What programs are compiled for: the structure of a tree, with the shapes and types of its arrays."""
+    leaves, tree = jax.tree.flatten(state)
+    return tree, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
 
 
 # rounds
@@ -237,12 +205,7 @@ def traced_round(
     carry, states, cost = play(method.round, own, network, server, states)
     server, info = method.finish(own, carry)
     cost = jax.tree.map(lambda x: jnp.asarray(x, jnp.int64), cost)
-    return _typed(server), _typed(states), _typed(Line(info, cost))
-
-
-def _typed(tree: Any) -> Any:
-    """Every number of a definite type, so that a state that went through a round fits the same program again."""
-    return jax.tree.map(lambda leaf: lax.convert_element_type(leaf, leaf.dtype), tree)
+    return typed(server), typed(states), typed(Line(info, cost))
 
 
 def _running(method: Method, server: Any) -> jax.Array:
@@ -327,18 +290,22 @@ def some_steps(
 _met: set[Any] = set()
 
 
-def met_before(method: Method, *state: Any) -> bool:
-    """Whether this process has run this method on this kind of data. When it has met very many, all programs are dropped."""
-    leaves, tree = jax.tree.flatten(state)
-    kind = method, tree, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+def met_before(kind: tuple[Any, ...]) -> bool:
+    """Whether this process has run a method on this kind of data. When it has met very many, all programs are dropped."""
     if kind in _met:
         return True
     if len(_met) >= KEPT:
-        _met.clear()
-        compiled_apart.cache_clear()
-        traced = (chunk, fused, one_round, _played, _finished)
-        programs: tuple[Any, ...] = (*traced, _compiled_quickly, _compiled_well, evaluated_on_host)
-        for program in programs:
-            program.clear_cache()
+        forget()
     _met.add(kind)
     return False
+
+
+def forget() -> None:
+    """Drop all programs."""
+    _met.clear()
+    _plans.clear()
+    compiled_apart.cache_clear()
+    traced = (chunk, fused, one_round, _played, _finished)
+    programs: tuple[Any, ...] = (*traced, *host_server.PROGRAMS, evaluated_on_host)
+    for program in programs:
+        program.clear_cache()

@@ -52,17 +52,16 @@ class Run:
         self.goal = goal_of(self.tolerance)
         self.driver = self.driver or ("host" if self.method.few_rounds else "chunked")
         if self.driver == "host":
-            self.network = drivers.ServerOnHost(self.network)
+            self.network = drivers.server_on_host(self.bound, self.method, self.network, self.goal, self.seed)
         self.own = drivers.server_data(self.bound, self.network)
         self.server, self.parties = drivers.begin(
             self.method, self.network, self.own, self.bound.start, self.goal, self.seed
         )
-        if isinstance(self.network, drivers.ServerOnHost):
-            within = self.network.network if self.network.network.traced else None
-            drivers.met_before(self.method, within, self.own, self.server, self.parties)
+        if self.driver == "host":
+            pass  # compiles with the first exchange
         elif not self.network.traced:
             self.driver = "stepwise"  # there is no program of many rounds
-        elif not drivers.met_before(self.method, *self._states) and self.driver == "chunked":
+        elif not drivers.met_before((self.method, *drivers.kind_of(self._states))) and self.driver == "chunked":
             drivers.chunk(self.method, *self._states, np.asarray(0))  # no round: compiles
         self.compile_seconds = time.perf_counter() - began  # and what is compiled within rounds
         self.seconds = 0.0

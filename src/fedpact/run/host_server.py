@@ -1,0 +1,230 @@
+"""A server that computes on the host, with NumPy, while what its parties do is compiled.
+
+Compiling takes longer than all rounds of a method of few rounds, and much of it is spent anew for every program. So on few rows
+all exchanges of a run are one program that is told which of them takes place. Their messages, replies and states are known
+beforehand from a rehearsal (`rehearsed`): the run's exchanges, one after the other, with parties that only say what their replies
+would look like.
+"""
+
+import collections
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import numpy as np
+from jax import lax
+
+from fedpact.arrays import xp
+from fedpact.protocol.engine import RunNetwork
+from fedpact.protocol.messages import Reply
+from fedpact.protocol.phases import Ask, PartyStates
+from fedpact.records import Record
+
+FEW_NUMBERS = 200_000  # of all parties' data
+QUICKLY = {"xla_backend_optimization_level": 0}  # on few rows a step takes microseconds however it is compiled
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """How a tree of arrays stands in one vector for each type: a program takes and gives one array faster than thirty."""
+
+    tree: Any
+    leaves: tuple[tuple[tuple[int, ...], str], ...]  # shape and type
+
+    @classmethod
+    def of(cls, tree: Any) -> "Layout":
+        leaves, structure = jax.tree.flatten(tree)
+        return cls(structure, tuple((tuple(leaf.shape), np.dtype(leaf.dtype).name) for leaf in leaves))
+
+    @functools.cached_property
+    def lengths(self) -> dict[str, int]:
+        """Of the vectors, by type."""
+        lengths: dict[str, int] = collections.Counter()
+        for shape, dtype in self.leaves:
+            lengths[dtype] += math.prod(shape)
+        return lengths
+
+    def packed(self, tree: Any, lengths: dict[str, int]) -> dict[str, Any]:
+        """One vector for each type, filled up to these lengths."""
+        parts: dict[str, list[Any]] = {dtype: [] for dtype in lengths}
+        for leaf, (_, dtype) in zip(jax.tree.leaves(tree), self.leaves, strict=True):
+            parts[dtype].append(leaf.reshape(-1))
+        for dtype, length in lengths.items():
+            parts[dtype].append(np.zeros(length - self.lengths.get(dtype, 0), dtype))
+        return {dtype: xp.concatenate(part) for dtype, part in parts.items()}
+
+    def unpacked(self, vectors: dict[str, Any]) -> Any:
+        ends: dict[str, int] = collections.Counter()
+        leaves = []
+        for shape, dtype in self.leaves:
+            begin = ends[dtype]
+            ends[dtype] += math.prod(shape)
+            leaves.append(vectors[dtype][begin : ends[dtype]].reshape(shape))
+        return jax.tree.unflatten(self.tree, leaves)
+
+
+class Packed(Record):
+    """A packed tree that knows its layout."""
+
+    vectors: dict[str, Any]
+    layout: Layout = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, tree: Any) -> "Packed":
+        layout = Layout.of(tree)
+        return cls(layout.packed(tree, layout.lengths), layout)
+
+    def unpacked(self) -> Any:
+        return self.layout.unpacked(self.vectors)
+
+
+@dataclasses.dataclass(frozen=True)
+class Exchange:
+    """One exchange of a run: what parties are asked to do, and what is sent, answered and kept."""
+
+    steps: tuple[Ask, ...]
+    messages: Layout
+    before: Layout
+    replies: Layout
+    after: Layout
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Exchanges that are compiled together."""
+
+    exchanges: tuple[Exchange, ...]
+
+    @functools.cached_property
+    def places(self) -> dict[Any, int]:
+        return {(e.steps, e.messages, e.before): place for place, e in enumerate(self.exchanges)}
+
+    @functools.cached_property
+    def lengths(self) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+        """Of the vectors that messages, replies and states have room in."""
+        return (
+            _longest([e.messages for e in self.exchanges]),
+            _longest([e.replies for e in self.exchanges]),
+            _longest([layout for e in self.exchanges for layout in (e.before, e.after)]),
+        )
+
+
+def _longest(layouts: Sequence[Layout]) -> dict[str, int]:
+    types = sorted({dtype for layout in layouts for dtype in layout.lengths})
+    return {dtype: max(layout.lengths.get(dtype, 0) for layout in layouts) for dtype in types}
+
+
+def _exchanged(steps: tuple[Ask, ...], network: RunNetwork, messages: list[Any], states: Any) -> tuple[Any, Any]:
+    full = [ask._replace(message=message) for ask, message in zip(steps, messages, strict=True)]
+    return typed(network.exchange(full, states))
+
+
+def typed(tree: Any) -> Any:
+    """Every number of a definite type, so that a state that went through a round fits the same program again."""
+    return jax.tree.map(lambda leaf: lax.convert_element_type(leaf, leaf.dtype), tree)
+
+
+_traced: Any = jax.jit(_exchanged, static_argnums=0)  # once for the rehearsal and the program
+
+
+def _alone(steps: tuple[Ask, ...], network: RunNetwork, messages: Packed, states: Any) -> tuple[Packed, PartyStates]:
+    replies, states = _traced(steps, network, messages.unpacked(), states)
+    return Packed.of(replies), states
+
+
+def _together(plan: Plan, place: Any, network: RunNetwork, message: Any, state: Any) -> tuple[Any, Any]:
+    """One of the plan's exchanges, from packed messages and states to packed replies and states."""
+    _, of_replies, of_states = plan.lengths
+
+    def one(exchange: Exchange) -> Any:
+        def run(network: RunNetwork, message: Any, state: Any) -> tuple[Any, Any]:
+            messages, states = exchange.messages.unpacked(message), exchange.before.unpacked(state)
+            replies, states = _traced(exchange.steps, network, messages, states)
+            return exchange.replies.packed(replies, of_replies), exchange.after.packed(states, of_states)
+
+        return run
+
+    return lax.switch(place, [one(exchange) for exchange in plan.exchanges], network, message, state)
+
+
+alone_quickly: Any = jax.jit(_alone, static_argnums=0, compiler_options=QUICKLY)
+alone_well: Any = jax.jit(_alone, static_argnums=0)
+together: Any = jax.jit(_together, static_argnums=0, compiler_options=QUICKLY)
+PROGRAMS = (alone_quickly, alone_well, together, _traced)
+
+
+class ServerOnHost:
+    """A network whose server computes on the host; of a network of one process only the parties' steps are compiled.
+
+    - `plan`: the exchanges that are one program (default None: each is compiled by itself).
+    """
+
+    traced: ClassVar[bool] = False
+
+    def __init__(self, network: RunNetwork, plan: Plan | None = None) -> None:
+        self.network, self.plan = network, plan
+        self.alone = alone_quickly if is_small(network) else alone_well
+
+    def exchange(self, asks: Sequence[Ask], states: PartyStates) -> tuple[list[Reply], PartyStates]:
+        if not self.network.traced:
+            asks = [ask._replace(message=jax.tree.map(np.asarray, ask.message)) for ask in asks]
+            replies, states = self.network.exchange(asks, states)
+            return jax.device_get(replies), states
+        steps = tuple(ask._replace(message=None) for ask in asks)
+        messages = _on_host([ask.message for ask in asks])
+        if self.plan is not None:
+            layouts = Layout.of(messages), Layout.of(states)
+            place = self.plan.places.get((steps, *layouts))
+            if place is not None:
+                of_messages, _, of_states = self.plan.lengths
+                packed = layouts[0].packed(messages, of_messages), layouts[1].packed(_on_host(states), of_states)
+                exchange = self.plan.exchanges[place]
+                replies, after = jax.device_get(together(self.plan, np.int32(place), self.network, *packed))
+                return exchange.replies.unpacked(replies), exchange.after.unpacked(after)
+        replies, states = self.alone(steps, self.network, Packed.of(messages), states)
+        return jax.device_get(replies).unpacked(), states
+
+    def collect(self, states: PartyStates) -> Any:
+        return self.network.collect(states)
+
+    def place(self, states: Any) -> PartyStates:
+        return self.network.place(states)
+
+    def agree(self, number: int) -> int:
+        return self.network.agree(number)
+
+
+def _on_host(tree: Any) -> Any:
+    return jax.tree.map(np.asarray, tree)
+
+
+def is_small(network: RunNetwork) -> bool:
+    """Whether steps take no time worth optimising for."""
+    return network.traced and sum(leaf.size for leaf in jax.tree.leaves(network)) <= FEW_NUMBERS
+
+
+def on_one_device(network: RunNetwork) -> bool:
+    """Whether the host has all states at hand."""
+    leaves = jax.tree.leaves(network)
+    return len({device for leaf in leaves if isinstance(leaf, jax.Array) for device in leaf.devices()}) <= 1
+
+
+class Rehearsal:
+    """A network that notes exchanges and answers with zeros."""
+
+    traced: ClassVar[bool] = False
+
+    def __init__(self, network: RunNetwork) -> None:
+        self.network = network
+        self.noted: dict[Exchange, None] = {}
+
+    def exchange(self, asks: Sequence[Ask], states: PartyStates) -> tuple[list[Reply], PartyStates]:
+        steps, messages = tuple(ask._replace(message=None) for ask in asks), _on_host([ask.message for ask in asks])
+        replies, after = _traced.eval_shape(steps, self.network, messages, states)
+        layouts = (Layout.of(tree) for tree in (messages, states, replies, after))
+        self.noted[Exchange(steps, *layouts)] = None
+        return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), replies), after
