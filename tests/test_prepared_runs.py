@@ -14,6 +14,9 @@ from fedpact.deploy.message_list import wire
 from fedpact.deploy.server import serve
 from fedpact.engines.remote import PartyLost
 from fedpact.engines.serialization import pack, unpack
+from fedpact.preparation.answers import measure, survey
+from fedpact.preparation.fit import question
+from fedpact.protocol import ring
 from fedpact.run.pact import Pact
 
 LOSS = fp.logistic_loss(fp.linear(bias=True))
@@ -109,6 +112,7 @@ problem = fp.minimize(fp.mean(loss), regularizer=fp.l2(1e-2))
 algorithm = fp.FedAvg(local_steps=3, step=0.1)
 options = {"tolerance": 1e-9, "max_rounds": 6}
 """
+IN_THE_CLEAR = PACT.replace('"max_rounds": 6', '"max_rounds": 6, "privacy": None')
 SUMS_ONLY = PACT.replace('missing="median"', 'missing="mean"')
 
 
@@ -143,12 +147,11 @@ def test_fitted_elsewhere_as_in_one_process(local: tuple[Pact, fp.Parties, fp.Re
     saved = fp.AgreedRecipe.from_json(json.loads((tmp_path / "server" / "recipe.json").read_text()))
     assert saved == tables.recipe
     assert saved.features == ("age", "age missing", *(f"smoker={c}" for c in ("daily", "former", "never", "(other)")))
-    assert [kind for kind, party, *_ in heard if party == "north"][:4] == ["survey", "measure", "hello", "meet"]
+    kinds = [kind for kind, party, *_ in heard if party == "north"][:5]
+    assert kinds == ["keys", "survey", "measure", "hello", "meet"]
     (_, _, words, arrays), *_ = [each for each in heard if each[0] == "survey"]
     assert set(words) == {"run", "session", "party", "survey"}
-    assert {name: a.shape for name, a in arrays.items()} == dict.fromkeys(
-        ("missing", "total", "least", "greatest"), (4,)
-    )
+    assert {name: a.shape for name, a in arrays.items()} == {"least": (4,), "greatest": (4,), "sums": (9, 2)}
     assert [each["categories"] for each in words["survey"]["sets"]] == [
         None,
         ["daily", "never"],
@@ -157,7 +160,31 @@ def test_fitted_elsewhere_as_in_one_process(local: tuple[Pact, fp.Parties, fp.Re
     ]
     (_, _, words, arrays), *_ = [each for each in heard if each[0] == "measure"]
     assert set(words) == {"run", "session", "party"}
-    assert set(arrays) == {"deviation", "squares", "others", "histogram 0", "counts 1"}
+    assert set(arrays) == {"sums"}  # masked: what north told is not in it
+    own = measured(pact, tables)
+    flat = np.concatenate([own[name].ravel() for name in ("deviation", "squares", "others", "histogram 0", "counts 1")])
+    assert len(arrays["sums"]) == len(flat) + 1
+    assert not np.isin(arrays["sums"][:, 0], ring.encode(flat.astype(float)).high).any()
+
+
+def measured(pact: Pact, tables: fp.Parties) -> dict[str, np.ndarray]:
+    """What north tells of its columns in secret."""
+    assert isinstance(pact.recipe, fp.Recipe)
+    surveys = {name: survey(pact.recipe, pact.frame(name), name, 1) for name in pact.parties}
+    return measure(pact.recipe, pact.frame("north"), "north", question(pact.recipe, surveys), 1)
+
+
+@pytest.mark.parametrize(
+    ("units", "told"),
+    [
+        ("1e10 * age", "sum over column 'age' is too large .* larger units"),
+        ("1e-9 * age", "squares of column 'age' are too s"),
+    ],
+)
+def test_sums_that_cannot_be_added_up_in_secret_are_refused(units: str, told: str, tmp_path: pathlib.Path) -> None:
+    pact = written(tmp_path, SUMS_ONLY.replace('{"age": age,', f'{{"age": {units},'))
+    with pytest.raises(PartyLost, match=told):
+        serve(pact, Loopback.of(pact, tmp_path), tmp_path / "server")
 
 
 def test_a_run_is_resumed_with_the_recipe_that_it_began_with(
@@ -202,6 +229,20 @@ def test_a_policy_holds_single_values_back(tmp_path: pathlib.Path) -> None:
     assert all("once" not in categories for name, categories in told.items() if policies[name] == 10)
 
 
+def test_in_the_clear_every_party_tells_its_own(tmp_path: pathlib.Path) -> None:
+    pact = written(tmp_path, IN_THE_CLEAR)
+    heard: dict[str, set[str]] = {}
+
+    def listen(number: int, party: str, message: bytes, answer: bytes) -> bytes:
+        heard.setdefault(unpack(message)[0]["kind"], set(unpack(answer)[1]))
+        return answer
+
+    serve(pact, Loopback.of(pact, tmp_path, meddle=listen), tmp_path / "server")
+    assert "keys" not in heard
+    assert heard["survey"] == {"missing", "total", "least", "greatest"}
+    assert heard["measure"] == {"deviation", "squares", "others", "histogram 0", "counts 1"}
+
+
 def test_one_question_in_a_run(tmp_path: pathlib.Path) -> None:
     pact = written(tmp_path, PACT)
     channel = Loopback.of(pact, tmp_path)
@@ -238,10 +279,11 @@ def test_one_question_in_a_run(tmp_path: pathlib.Path) -> None:
         ("survey", {"least": np.full(4, -np.inf)}, "least and greatest values of column 'age' that cannot be"),
         ("measure", {"counts 1": np.zeros(1, np.int64)}, "'counts 1' is int64"),
         ("measure", {"squares": np.full(4, -1.0)}, "its sums of squares or its counts are negative"),
+        ("survey", {"sums": np.zeros((3, 2), np.uint64)}, "'sums' is uint64"),
     ],
 )
 def test_answers_that_are_none(kind: str, change: Any, told: str, tmp_path: pathlib.Path) -> None:
-    pact = written(tmp_path, PACT)
+    pact = written(tmp_path, PACT if "sums" in change else IN_THE_CLEAR)
 
     def lie(number: int, party: str, message: bytes, answer: bytes) -> bytes:
         if unpack(message)[0]["kind"] == kind and party == "west":

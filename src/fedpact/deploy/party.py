@@ -1,7 +1,7 @@
 """A party's end of a run: it answers messages from its own rows, keeps its own state, and refuses what was not agreed on.
 
 match   where the pact has `align`: ids are matched, so that all have the same rows in the same order; see deploy/matching.py
-survey, measure  where the pact has a recipe: what it tells of its columns so that all can agree; see deploy/preparation.py
+keys, survey, measure  where the pact has a recipe: what it tells of its columns so that all can agree; see deploy/preparation.py
 hello   the pact's digest: the party compares it with its own, asks its policy, and describes its table
 meet    what all described: the party traces the method and makes its functions; or goes on from a state that it saved
 step    one exchange: its state and the message go in, its new state and its reply come out
@@ -78,6 +78,7 @@ class Site:
         self.greeted: tuple[str, str, Table, HeldOut | None, AgreedRecipe | None] | None = None
         self.described: Description | None = None
         self.preparing: tuple[str, Preparing] | None = None  # the run, and what is told of the raw frame in it
+        self.recipe_keys: OwnKeys | None = None  # of the last session that fitted it, where sums are secure
         self.matching: Matching | None = None  # of the last run that matched ids
         self.run: PartyRun | None = None
         self.keys: OwnKeys | None = None  # of the last greeting, where sums are secure
@@ -94,8 +95,8 @@ class Site:
             words, arrays = unpack(message, max(self._most(), told + (0 if self.run is None else self.run.most)), told)
             answers: dict[str, Callable[..., bytes]] = {
                 "hello": self._hello, "meet": self._meet, "step": self._step, "keep": self._keep, "end": self._end,
-                "evaluate": self._evaluate, "count": self._count, "survey": self._survey, "measure": self._measure,
-                "match": self._match,
+                "evaluate": self._evaluate, "count": self._count, "keys": self._keys, "survey": self._survey,
+                "measure": self._measure, "match": self._match,
             }  # fmt: skip
             if words.get("kind") == "enough":
                 return self._enough(words)
@@ -155,12 +156,29 @@ class Site:
         return self._reply(words, told, **more)
 
     def _survey(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
-        (run, _), recipe = self._admitted(words), self.pact.recipe
+        named, recipe = self._admitted(words), self.pact.recipe
+        run = named[0]
         if not isinstance(recipe, Recipe):
             raise Refused("its pact has no recipe to be fitted")
         self.askings.admit("survey", None)
-        survey = self._preparing(run, recipe).survey
-        return self._reply(words, survey.arrays, survey=survey.words)
+        preparing = self._preparing(run, recipe)
+        if self.pact.is_secure:
+            if self.recipe_keys is None or self.recipe_keys.named != named:
+                raise Refused(
+                    "it has told no key for its recipe in this session, or its process was restarted; start again"
+                )
+            preparing.masks = self.recipe_keys.masks(words)
+        survey = preparing.survey
+        sums = preparing.told(survey.sums, 0, self.received, self.pact.parties)
+        return self._reply(words, {**survey.extremes, **sums}, survey=survey.words)
+
+    def _keys(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
+        named = self._admitted(words)
+        if not isinstance(self.pact.recipe, Recipe) or not self.pact.is_secure:
+            raise Refused("its pact has no recipe that is fitted with secure sums")
+        if self.recipe_keys is None or self.recipe_keys.named != named:
+            self.recipe_keys = OwnKeys(self.pact, self.party, self.policy, *named)
+        return self._reply(words, session_key=self.recipe_keys.told())
 
     def _preparing(self, run: str, recipe: Recipe) -> Preparing:
         """What is told of the raw frame in a run; a process that was restarted looks at the frame again."""
@@ -173,7 +191,8 @@ class Site:
         if self.preparing is None or self.preparing[0] != run:
             raise Refused("it has not told of its columns in this run: the first message of a run is a survey")
         self.askings.admit("measure", [{n: w for n, w in words.items() if n not in ("run", "session")}, arrays])
-        return self._reply(words, self.preparing[1].measure(words, arrays))
+        preparing = self.preparing[1]
+        return self._reply(words, preparing.told(preparing.measure(words, arrays), 1, self.received, self.pact.parties))
 
     def _hello(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
         names = self._admitted(words)

@@ -1,5 +1,6 @@
 """A party's keys in a run with secure sums: it signs a key for the session, checks the others', and agrees on masks with them.
 
+keys    where a recipe is fitted: the same as in hello and meet, for the sums of the recipe's two questions
 hello   its reply has a fresh X25519 key, signed with the party's own key where the pact names it
 meet    has the keys of all; from them, and from the whole message, come the masks of every exchange that follows
 
@@ -36,7 +37,7 @@ class OwnKeys:
         from fedpact.privacy.masks import SessionKey
 
         self._pact, self._party, self._policy = pact, party, policy
-        self._named = run, session
+        self.named = run, session
         self._key = SessionKey(run, session, party)
 
     def told(self) -> dict[str, str]:
@@ -63,7 +64,7 @@ class OwnKeys:
 
         told = meeting.get("keys")
         try:
-            check_told(told, self._pact.parties, *self._named, self._pact.digest, self._pact.keys)
+            check_told(told, self._pact.parties, *self.named, self._pact.digest, self._pact.keys)
         except ValueError as error:
             raise Refused(str(error)) from None
         mine: Any = told

@@ -3,7 +3,8 @@
 survey   the kinds of its columns, which categories it has, sums of values, least and greatest ones
 measure  with what all parties told: sums of squares about the common mean, histograms in common cells, counts by category
 
-Sums, extremes and sets are apart, since sums could be added up in secret and sets could not. Nothing else leaves the party.
+Sums, extremes and sets are apart: where sums are secure, they are added up in secret, which sets and extremes cannot be. Nothing
+else leaves the party.
 """
 
 import dataclasses
@@ -19,6 +20,7 @@ from fedpact.preparation.summary import Ask
 
 MOST_CATEGORIES = 1000  # of a column: what has more is an identifier or a text
 Arrays = Mapping[str, np.ndarray]
+Shapes = dict[str, tuple[tuple[int, ...], str]]  # by name, with "i" for whole numbers and "f" for others
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Survey:
     - `rows`: of the party.
     - `sets`: one for each of the asks.
     - `missing`, `total`: sums over rows. `least`, `greatest`: inf and -inf where they are not asked for, or no value is there.
+    - `hidden`: whether these sums were added up in secret, and stand as 0 here (default: no).
     """
 
     rows: int
@@ -45,19 +48,26 @@ class Survey:
     total: np.ndarray
     least: np.ndarray
     greatest: np.ndarray
+    hidden: bool = False
 
     @property
     def words(self) -> dict[str, Any]:
         return {"rows": self.rows, "sets": [dataclasses.asdict(each) for each in self.sets]}
 
     @property
-    def arrays(self) -> dict[str, np.ndarray]:
-        return {name: getattr(self, name) for name in ("missing", "total", "least", "greatest")}
+    def sums(self) -> dict[str, np.ndarray]:
+        return {"missing": self.missing, "total": self.total}
+
+    @property
+    def extremes(self) -> dict[str, np.ndarray]:
+        return {"least": self.least, "greatest": self.greatest}
 
     @classmethod
-    def read(cls, words: Any, arrays: Arrays, recipe: Recipe) -> "Survey":
-        """From a message; raises ValueError where it is no answer to the recipe's question."""
+    def read(cls, words: Any, arrays: Arrays, recipe: Recipe, hidden: bool = False) -> "Survey":
+        """From a message; raises ValueError where it is no answer to the recipe's question. hidden: as of the class."""
         asks, kinds = recipe.asks, {"missing": "i", "total": "f", "least": "f", "greatest": "f"}
+        if hidden:
+            arrays = {**arrays, "missing": np.zeros(len(asks), np.int64), "total": np.zeros(len(asks))}
         try:
             sets = tuple(
                 ColumnSets(str(each["kind"]), _tags(each["categories"]), _tags(each["order"])) for each in words["sets"]
@@ -75,7 +85,7 @@ class Survey:
                     raise ValueError(f"least and greatest values of column {ask.column!r} that cannot be")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"that is no answer about a recipe: {error}") from None
-        return cls(rows, sets, **{name: arrays[name] for name in kinds})
+        return cls(rows, sets, **{name: arrays[name] for name in kinds}, hidden=hidden)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,19 +211,23 @@ def measure(recipe: Recipe, frame: Any, owner: str, question: Question, min_coun
     return {"deviation": deviation, "squares": squares, "others": others, **sums}
 
 
-def measure_layout(recipe: Recipe, question: Question) -> dict[str, tuple[tuple[int, ...], str]]:
+def survey_layout(recipe: Recipe) -> Shapes:
+    """The shapes and kinds of `Survey.sums`, by name."""
+    one_each = (len(recipe.asks),)
+    return {"missing": (one_each, "i"), "total": (one_each, "f")}
+
+
+def measure_layout(recipe: Recipe, question: Question) -> Shapes:
     """The shapes and kinds of the arrays of `measure`, by name."""
     asks = recipe.asks
     one_each = (len(asks),)
-    layout = {"deviation": (one_each, "f"), "squares": (one_each, "f"), "others": (one_each, "i")}
+    layout: Shapes = {"deviation": (one_each, "f"), "squares": (one_each, "f"), "others": (one_each, "i")}
     layout |= {f"histogram {place}": ((ask.cells,), "i") for place, ask in enumerate(asks) if ask.cells}
     sizes = [len(known) for known in question.categories]
     return layout | {f"counts {place}": ((sizes[place],), "i") for place, ask in enumerate(asks) if ask.counts}
 
 
-def check_arrays(
-    arrays: Arrays, layout: Mapping[str, tuple[tuple[int, ...], str]], finite: tuple[str, ...] | None = None
-) -> None:
+def check_arrays(arrays: Arrays, layout: Shapes, finite: tuple[str, ...] | None = None) -> None:
     """Raise ValueError where arrays have other names, shapes or kinds; `finite`: names of those without NaN and infinity
     (default: all)."""
     odd = sorted(layout.keys() ^ arrays.keys())

@@ -1,10 +1,9 @@
 """The server's part in fitting a recipe: what the parties' answers give together."""
 
-import functools
 import graphlib
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -18,15 +17,17 @@ from fedpact.preparation.summary import Ask, Summary
 SHOWN = 8  # categories of a column in print
 
 
-def question(recipe: Recipe, surveys: Mapping[str, Survey]) -> Question:
+def question(recipe: Recipe, surveys: Mapping[str, Survey], sums: Arrays | None = None) -> Question:
     """The second question, from the answers to the first by party.
+
+    - `sums`: over all parties, of answers whose sums are hidden (default: added up here).
 
     Raises ValueError with party and column where the parties' columns are of different kinds, or a party has no rows.
     """
     empty = [party for party, survey in surveys.items() if not survey.rows]
     if empty:
         raise ValueError(f"{title(empty[0])} holds no rows; leave it out or give it some")
-    asks, together = recipe.asks, [_summary(ask, place, surveys) for place, ask in enumerate(recipe.asks)]
+    asks, together = recipe.asks, _summaries(recipe, surveys, sums)
     centre = np.array(
         [known.mean if ask.squares and known.count else 0.0 for ask, known in zip(asks, together, strict=True)]
     )
@@ -46,14 +47,15 @@ def asks_twice(recipe: Recipe) -> bool:
 
 
 def agree(
-    recipe: Recipe, surveys: Mapping[str, Survey], asked: Question, measures: Mapping[str, Arrays] | None
+    recipe: Recipe, surveys: Mapping[str, Survey], asked: Question, measured: Arrays | None, sums: Arrays | None = None
 ) -> AgreedRecipe:
-    """The fitted recipe, from the answers to both questions by party; `measures`: None where there was no second one.
+    """The fitted recipe, from the answers to the first question by party, and the sum of those to the second.
+
+    - `measured`: None where there was no second question. `sums`: as in `question`.
 
     Raises ValueError where nothing can be agreed on, with the column.
     """
-    sums = None if measures is None else _added(list(measures.values()))
-    known = [_measured(_summary(ask, place, surveys), place, asked, sums) for place, ask in enumerate(recipe.asks)]
+    known = [_measured(each, place, asked, measured) for place, each in enumerate(_summaries(recipe, surveys, sums))]
     encoders, place = [], 0
     for step in recipe.steps:
         encoders += step.encoders(known[place : place + len(step.columns)])
@@ -72,12 +74,29 @@ def agree(
     return agreed
 
 
-def _summary(ask: Ask, place: int, surveys: Mapping[str, Survey]) -> Summary:
-    """What the answers to the first question give about a column."""
+def added(answers: Iterable[Arrays]) -> dict[str, np.ndarray]:
+    """The sum over parties of what they answered; exact but for its last rounding, as sums in secret are."""
+    each = list(answers)
+    together = {name: np.stack([arrays[name] for arrays in each]) for name in each[0]}
+    return {
+        name: stack.sum(0) if stack.dtype.kind == "i" else np.array([math.fsum(column) for column in stack.T])
+        for name, stack in together.items()
+    }
+
+
+def _summaries(recipe: Recipe, surveys: Mapping[str, Survey], sums: Arrays | None) -> list[Summary]:
+    """What the answers to the first question give about each column."""
+    sums = added(survey.sums for survey in surveys.values()) if sums is None else sums
+    return [_summary(ask, place, surveys, sums) for place, ask in enumerate(recipe.asks)]
+
+
+def _summary(ask: Ask, place: int, surveys: Mapping[str, Survey], sums: Arrays) -> Summary:
     answers = list(surveys.values())
-    rows, missing = sum(each.rows for each in answers), sum(int(each.missing[place]) for each in answers)
+    rows, missing = sum(each.rows for each in answers), int(sums["missing"][place])
+    if not 0 <= missing <= rows:
+        raise ValueError(f"column {ask.column!r}: the parties told of {missing} missing values in {rows} rows")
     kind = _kind(ask, place, surveys)
-    mean = math.fsum(each.total[place] for each in answers) / (rows - missing) if rows > missing else math.nan
+    mean = float(sums["total"][place]) / (rows - missing) if rows > missing else math.nan
     least, greatest = min(each.least[place] for each in answers), max(each.greatest[place] for each in answers)
     if ask.within is not None:
         least, greatest = ask.within
@@ -105,10 +124,6 @@ def _measured(known: Summary, place: int, asked: Question, sums: Arrays | None) 
     if ask.counts:
         more["counts"] = dict(zip(known.categories, map(int, sums[f"counts {place}"]), strict=True))
     return Summary(**{**vars(known), **more, "others": int(sums["others"][place])})
-
-
-def _added(measures: Sequence[Arrays]) -> dict[str, np.ndarray]:
-    return {name: functools.reduce(np.add, [each[name] for each in measures]) for name in measures[0]}
 
 
 def _kind(ask: Ask, place: int, surveys: Mapping[str, Survey]) -> str:
@@ -202,10 +217,11 @@ def _told_by(asks: Sequence[Ask], survey: Survey) -> list[str]:
     parts = [f"{survey.rows:,} rows"]
     for place, ask in enumerate(asks):
         words = []
-        if survey.missing[place]:
+        if survey.missing[place] and not survey.hidden:
             words.append(f"{int(survey.missing[place]):,} missing")
         if ask.total:
-            words.append(f"sum {survey.total[place]:.6g}" + (" and sum of squares" if ask.squares else ""))
+            total = "sum, in secret," if survey.hidden else f"sum {survey.total[place]:.6g}"
+            words.append(total + (" and sum of squares" if ask.squares else ""))
         if ask.extremes and math.isfinite(survey.least[place]):
             words.append(f"from {survey.least[place]:.6g} to {survey.greatest[place]:.6g}")
         if ask.cells:

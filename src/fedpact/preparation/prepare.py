@@ -13,7 +13,7 @@ from fedpact.federation.rows import Parties, split_rows, title
 from fedpact.federation.table import Table, frame_column, read_frame
 from fedpact.preparation.agreed import AgreedRecipe
 from fedpact.preparation.answers import measure, survey
-from fedpact.preparation.fit import agree, asks_twice, question
+from fedpact.preparation.fit import added, agree, asks_twice, question
 from fedpact.preparation.recipe import Recipe
 
 PLACES = " places"  # a column of row numbers beside those that rows are dealt by
@@ -115,12 +115,10 @@ def fitted(recipe: Recipe, frames: Mapping[str, Any]) -> AgreedRecipe:
     """A recipe fitted over frames in this process."""
     surveys = {name: survey(recipe, frame, title(name), recipe.min_count) for name, frame in frames.items()}
     asked = question(recipe, surveys)
-    measures = None
+    measured = None
     if asks_twice(recipe):
-        measures = {
-            name: measure(recipe, frame, title(name), asked, recipe.min_count) for name, frame in frames.items()
-        }
-    return agree(recipe, surveys, asked, measures)
+        measured = added(measure(recipe, f, title(name), asked, recipe.min_count) for name, f in frames.items())
+    return agree(recipe, surveys, asked, measured)
 
 
 def prepared(agreed: AgreedRecipe, frame: Any, owner: str, min_count: int = 1) -> Table:
