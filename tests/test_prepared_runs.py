@@ -12,6 +12,7 @@ from test_deploy import Loopback, with_policy
 import fedpact as fp
 from fedpact.deploy.message_list import wire
 from fedpact.deploy.server import serve
+from fedpact.deploy.wire_text import messages
 from fedpact.engines.remote import PartyLost
 from fedpact.engines.serialization import pack, unpack
 from fedpact.preparation.answers import measure, survey
@@ -361,8 +362,13 @@ def test_pacts_with_recipes(local: tuple[Pact, fp.Parties, fp.Result], tmp_path:
     pact, tables, _ = local
     assert pact.digest != Pact(written(tmp_path, SUMS_ONLY)).digest
     rows = wire(pact).rows()
-    assert [row[1] for row in rows[:2]] == ["tell of its columns", "measure its columns"]
-    assert "histogram of age (1,000 integers)" in rows[1][6]
+    assert [row[1] for row in rows[:3]] == ["agree on masks", "tell of its columns", "measure its columns"]
+    assert "histogram of age (1,000 integers)" in rows[2][6]
+    told = {message.title: message.up.by_revealed() for message in messages(wire(pact))[:3]}
+    assert [kind for kind, _ in told["tell of its columns"]] == ["a sum over 3 parties", "one party"]
+    assert [kind for kind, _ in told["measure its columns"]] == ["a sum over 3 parties"]
+    clear = wire(Pact(written(tmp_path, IN_THE_CLEAR)))
+    assert [kind for kind, _ in messages(clear)[1].up.by_revealed()] == ["one party"]
     assert "the names of the 6 features in x" in wire(pact).description
     with pytest.raises(TypeError, match=r"`recipe` should be an fp\.Recipe"):
         Pact(written(tmp_path, PACT + "\nrecipe = 'standardize'\n"))

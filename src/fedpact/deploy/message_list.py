@@ -147,7 +147,7 @@ def wire(pact: Pact) -> MessageList:
     last = None if pact.evaluate is None or pact.columns else _evaluation(pact, bound.shape.size)
     test = None if pact.promise is None else (message_layout(bound.shape), reply_layout(pact.promise))
     exchanges, title = tuple(plan.exchanges.values()), pact.title_for(bound.setting)
-    description, fit = _description(pact, tables), recipe_messages(pact.recipe)
+    description, fit = _description(pact, tables), recipe_messages(pact.recipe, pact.is_secure)
     matching = matching_messages(pact)
     secure, checked, keys = pact.is_secure, pact.checks_points, pact.keys is not None
     clear, warning = pact.options.get("privacy", "unsaid") is None, _warning(pact, plan, bound)
