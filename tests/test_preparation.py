@@ -470,3 +470,27 @@ def test_print_says_what_was_agreed_and_told() -> None:
         "smoker daily, former, never",
     ):
         assert words in text
+
+
+@pytest.mark.parametrize(
+    ("frame", "told"),
+    [
+        (
+            {"age": [1.0, 2.0], "sex": ["f"]},
+            "party 'south': the columns have different numbers of rows: 'age' 2, 'sex' 1",
+        ),
+        (
+            None,
+            "party 'south': a data frame of pandas, polars or Arrow, or a mapping of columns is wanted, not NoneType",
+        ),
+        (polars.LazyFrame({"age": [1.0]}), r"party 'south': .* not LazyFrame; \.collect\(\) makes one of it"),
+        (
+            pd.DataFrame([[1.0, 2.0]], columns=["age", "age"]),
+            "party 'south': two columns of the frame have the same name",
+        ),
+    ],
+    ids=["lengths", "none", "lazy", "twice"],
+)
+def test_what_is_no_frame_is_named_with_its_party(frame: Any, told: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=told):
+        fp.prepare(fp.Recipe([fp.standardize("age")]), {"north": {"age": [1.0, 2.0]}, "south": frame})

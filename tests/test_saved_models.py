@@ -244,6 +244,8 @@ def test_a_folder_without_a_model_says_where_one_is(result: fp.Result, tmp_path:
     result.save(tmp_path / "run" / "model")
     with pytest.raises(FileNotFoundError, match=r"there is one in .*model"):
         fp.load(tmp_path / "run")
+    with pytest.raises(FileNotFoundError, match=r"model\.json is a file; fp\.load takes the folder that it is in"):
+        fp.load(tmp_path / "run" / "model" / "model.json")
     (tmp_path / "run" / "model" / "parameters.safetensors").unlink()
     with pytest.raises(FileNotFoundError, match=r"holds no parameters\.safetensors"):
         fp.load(tmp_path / "run" / "model")

@@ -175,6 +175,17 @@ def test_frames_that_do_not_fit(frame: pd.DataFrame, x: Any, told: str):
         fp.Table.from_frame(frame, x)
 
 
+@pytest.mark.parametrize("option", [{"dtype": {"agee": "str"}}, {"na_values": {"agee": "?"}}])
+def test_options_by_column_name_columns_that_are_there(option: dict[str, Any], tmp_path: pathlib.Path):
+    frame = pd.DataFrame({"age": [30.0, 40.0], "note": ["a", "b"]})
+    told = f"{next(iter(option))}= names 'agee', and the columns are age"
+    with pytest.raises(ValueError, match=told):
+        fp.Table.from_frame(frame, **option)
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    with pytest.raises(ValueError, match=told):
+        fp.Table.read(tmp_path / "rows.csv", columns=["age"], **option)
+
+
 def test_from_frame_wants_a_frame():
     with pytest.raises(TypeError, match="takes a data frame of pandas, polars or Arrow, not dict"):
         fp.Table.from_frame({"a": [1]})

@@ -38,7 +38,7 @@ from .prediction.predictor import Predictor
 from .preparation.agreed import AgreedRecipe
 from .preparation.prepare import prepare
 from .preparation.recipe import Recipe
-from .preparation.steps import bins, impute, label, one_hot, ordinal, passthrough, scale, standardize
+from .preparation.stated_steps import bins, impute, label, one_hot, ordinal, passthrough, scale, standardize
 from .privacy.differential import DifferentialPrivacy, PrivacySpent
 from .privacy.residuals import EncryptedResiduals
 from .privacy.secure_sums import SecureAggregation

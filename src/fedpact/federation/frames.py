@@ -74,11 +74,15 @@ def is_frame(thing: Any) -> bool:
     return is_pandas(thing) or (hasattr(thing, "__arrow_c_stream__") and hasattr(thing, "columns"))
 
 
-def columns_of(frame: Any) -> dict[str, Any]:
+def columns_of(frame: Any, owner: str | None = None) -> dict[str, Any]:
     """The columns of a frame or mapping by name, in order.
 
-    Raises TypeError for anything else, ValueError where two names are equal, and ImportError where a frame needs pyarrow.
+    - `owner`: whose it is, in words for errors (default None: nobody is named).
+
+    Raises TypeError for anything else, ValueError where two names are equal or a mapping's columns differ in length, and
+    ImportError where a frame needs pyarrow.
     """
+    whose = "" if owner is None else f"{owner}: "
     if is_pandas(frame):
         names = list(frame.columns)
         columns = [frame.iloc[:, place] for place in range(len(names))]
@@ -88,11 +92,17 @@ def columns_of(frame: Any) -> dict[str, Any]:
     elif isinstance(frame, Mapping):
         names, columns = list(frame), [frame[name] for name in frame]
     else:
+        lazy = "; .collect() makes one of it" if hasattr(frame, "collect") else ""
         raise TypeError(
-            f"a data frame of pandas, polars or Arrow, or a mapping of columns is wanted, not {type(frame).__name__}"
+            f"{whose}a data frame of pandas, polars or Arrow, or a mapping of columns is wanted, not "
+            f"{type(frame).__name__}{lazy}"
         )
     if len(set(map(str, names))) < len(names):
-        raise ValueError(f"two columns of the frame have the same name: {', '.join(map(str, names))}")
+        raise ValueError(f"{whose}two columns of the frame have the same name: {', '.join(map(str, names))}")
+    lengths = {str(n): len(column) for n, column in zip(names, columns, strict=True) if hasattr(column, "__len__")}
+    if len(set(lengths.values())) > 1:
+        counts = ", ".join(f"{name!r} {length}" for name, length in lengths.items())
+        raise ValueError(f"{whose}the columns have different numbers of rows: {counts}")
     return dict(zip(map(str, names), columns, strict=True))
 
 

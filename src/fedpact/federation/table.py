@@ -2,14 +2,13 @@
 
 import abc
 import pathlib
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from fedpact.extras import install
-from fedpact.federation.frames import Tag, columns_of, converted, is_frame, is_missing, read_column
+from fedpact.federation.frame_files import column_names, frame_column, read_frame
+from fedpact.federation.frames import columns_of, is_frame, is_missing
 from fedpact.problem.columns import kind
 
 INPUTS = "x"  # the matrix of features
@@ -90,14 +89,18 @@ class Table(Mapping[str, np.ndarray]):
                 f"fp.Table.from_frame takes a data frame of pandas, polars or Arrow, not {type(frame).__name__}"
             )
         every = columns_of(frame)
-        gathered = None if x is None else _names("x", x)
+        marks, types = (option if isinstance(option, Mapping) else None for option in (na_values, dtype))
+        for option, by_name in (("na_values", marks), ("dtype", types)):
+            unknown = [name for name in by_name or () if name not in every]
+            if unknown:
+                raise ValueError(f"{option}= names {unknown[0]!r}, and the columns are {', '.join(every)}")
+        gathered = None if x is None else column_names("x", x)
         if columns is not None:
-            wanted = [*(gathered or []), *_names("columns", columns)]
+            wanted = [*(gathered or []), *column_names("columns", columns)]
             missing = [name for name in wanted if name not in every]
             if missing:
                 raise ValueError(f"no column {missing[0]!r} in the frame; there are {', '.join(every)}")
             every = {name: column for name, column in every.items() if name in wanted}
-        marks, types = (option if isinstance(option, Mapping) else None for option in (na_values, dtype))
         plain = {
             name: frame_column(
                 every,
@@ -131,7 +134,7 @@ class Table(Mapping[str, np.ndarray]):
         """
         names = None
         if columns is not None:
-            names = sorted({*_names("columns", columns), *(_names("x", x) if x is not None else ())})
+            names = sorted({*column_names("columns", columns), *(column_names("x", x) if x is not None else ())})
         frame = read_frame(path, names, na_values, dtype)
         return cls.from_frame(frame, x, columns=columns, na_values=na_values, dtype=dtype)
 
@@ -295,57 +298,6 @@ def as_table(thing: Any) -> Table:
     raise TypeError(f"a table is a fp.Table, a mapping of columns, a data frame or a file, not {type(thing).__name__}")
 
 
-def frame_column(columns: Mapping[str, Any], name: str, na_values: Any = None, dtype: Any = None) -> np.ndarray:
-    """A column of a frame as an array of numbers, booleans or strings; NaN where a number is missing."""
-    column = columns[name]
-    if getattr(getattr(column, "dtype", None), "kind", "") in ("M", "m"):
-        return np.asarray(column)  # dates; nothing reads them but the user
-    raw = read_column(columns, name, "the frame")
-    values, missing = raw.values, raw.missing.copy()
-    for mark in [] if na_values is None else [na_values] if isinstance(na_values, Tag) else list(na_values):
-        if isinstance(mark, str) == (values.dtype.kind == "U"):
-            missing |= values == mark
-    try:
-        if dtype is not None:
-            known = converted(values[~missing], dtype)
-            values = np.zeros(len(values), known.dtype)
-            values[~missing] = known
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"column {name!r} cannot be read as {dtype!r}: {error}") from None
-    if not missing.any():
-        return values
-    if values.dtype.kind not in "iuf":
-        what = "strings" if values.dtype.kind == "U" else "yes or no"
-        raise ValueError(
-            f"column {name!r} holds {what} and {int(missing.sum())} missing values in {len(values)} rows; make it {what} with no "
-            "entry missing, leave it out with columns=, or prepare it with fp.Recipe"
-        )
-    return np.where(missing, np.nan, values)
-
-
-def read_frame(
-    path: str | pathlib.Path, columns: list[str] | None = None, na_values: Any = None, dtype: Any = None
-) -> Any:
-    """A pandas frame from a file; arguments and errors as in `Table.read`."""
-    path = pathlib.Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"there is no file {path}")
-    try:
-        import pandas
-    except ImportError:
-        raise ImportError(f"reading files needs pandas and pyarrow: {install('frames')}") from None
-    if not path.name.lower().endswith((".csv", ".csv.gz", ".parquet", ".pq")):
-        raise ValueError(f"{path.name}: fp.Table.read knows .csv, .csv.gz and .parquet")
-    try:
-        if path.suffix.lower() in (".parquet", ".pq"):
-            return pandas.read_parquet(path, columns=columns)
-        strings = {name: kind for name, kind in dtype.items() if kind == "str"} if isinstance(dtype, Mapping) else None
-        strings = "str" if dtype == "str" else strings
-        return pandas.read_csv(path, usecols=columns, na_values=na_values, dtype=strings)  # type: ignore[arg-type]
-    except (ValueError, OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
-
-
 def _plain(name: str, values: Any) -> np.ndarray:
     """A column as an array of numbers or strings with one entry per row."""
     if isinstance(values, Mapping):
@@ -383,15 +335,6 @@ def _number_column(frame: Any, name: str) -> np.ndarray:
     if column.dtype.kind not in "biuf":
         raise ValueError(f"column {name!r} holds {kind(column)}, which cannot be a part of a matrix")
     return np.asarray(column, float)
-
-
-def _names(option: str, given: Any) -> list[str]:
-    """The names of columns that an option lists."""
-    names = [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else [given]
-    if not all(isinstance(name, str) for name in names):
-        what = "make the matrix 'x'" if option == "x" else "are wanted"
-        raise TypeError(f"{option}= lists the names of the columns that {what}, not {given!r}")
-    return names
 
 
 def _gathered(columns: dict[str, np.ndarray], names: list[str] | None) -> dict[str, np.ndarray]:

@@ -155,6 +155,8 @@ def load(folder: str | os.PathLike[str], model: Any = None) -> Predictor:
     if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
         raise TypeError(f"fp.load takes the folder of a model, that of result.save, not {folder!r}")
     path = pathlib.Path(folder)
+    if path.is_file():
+        raise FileNotFoundError(f"{path} is a file; fp.load takes the folder that it is in: {path.parent}")
     predictor = _read(path)
     parts = {}
     for name in predictor.parties if predictor.party is None and predictor.split != "rows" else ():

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedpact.federation.frame_files import read_frame
 from fedpact.federation.frames import columns_of, read_column
-from fedpact.federation.table import read_frame
 from fedpact.prediction.predictor import Predictor
 from fedpact.preparation.agreed import AgreedRecipe
 from fedpact.preparation.encoders import CategoryEncoder

@@ -71,7 +71,7 @@ class AgreedRecipe:
         Returns "x" (rows, features), and where they are there "y" and the kept columns. Raises ValueError with the column where
         one is missing, of another type, or holds a value that has no place, such as NaN where the recipe has no `missing=`.
         """
-        columns = columns_of(frame)
+        columns = columns_of(frame, owner)
         raw = {name: read_column(columns, name, owner) for name in self.columns}
         parts = [encoder.encode(raw[encoder.column], min_count) for encoder in self.encoders]
         out = {"x": np.concatenate(parts, axis=1)}

@@ -140,7 +140,7 @@ def survey(recipe: Recipe, frame: Any, owner: str, min_count: int) -> Survey:
 
     Raises ValueError with party and column where a column is missing or of another type.
     """
-    columns, asks = columns_of(frame), recipe.asks
+    columns, asks = columns_of(frame, owner), recipe.asks
     raw = [read_column(columns, ask.column, owner) for ask in asks]
     count = len(asks)
     total, least, greatest = np.zeros(count), np.full(count, np.inf), np.full(count, -np.inf)
@@ -187,7 +187,7 @@ def measure(recipe: Recipe, frame: Any, owner: str, question: Question, min_coun
     - `min_count`: of a category that fewer of its rows have than this, no rows are counted. Whether it has such ones does not
       depend on the question's list, so that nobody can find out which by guessing.
     """
-    columns, asks = columns_of(frame), recipe.asks
+    columns, asks = columns_of(frame, owner), recipe.asks
     deviation, squares, others = np.zeros(len(asks)), np.zeros(len(asks)), np.zeros(len(asks), np.int64)
     sums: dict[str, np.ndarray] = {}
     for place, ask in enumerate(asks):

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedpact.federation.columns import ColumnParties, split_columns
+from fedpact.federation.frame_files import frame_column
 from fedpact.federation.frames import columns_of
 from fedpact.federation.rows import title
-from fedpact.federation.table import Table, frame_column
+from fedpact.federation.table import Table
 from fedpact.preparation.agreed import AgreedRecipe
 from fedpact.preparation.prepare import fitted, prepared, raw_frame
 from fedpact.preparation.recipe import Recipe

@@ -32,7 +32,7 @@ def check_own(
     """
     if agreed.rows < own.rows:
         raise ValueError(f"it is said to be fitted on {agreed.rows} rows, and this party alone has {own.rows}")
-    columns, place = columns_of(frame), 0
+    columns, place = columns_of(frame, owner), 0
     encoders = iter(agreed.encoders)
     for step in recipe.steps:
         for column in step.columns:

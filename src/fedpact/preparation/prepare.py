@@ -8,9 +8,10 @@ from typing import Any, overload
 import numpy as np
 
 from fedpact.federation.columns import ColumnParties
+from fedpact.federation.frame_files import frame_column, read_frame
 from fedpact.federation.frames import columns_of, is_frame, rows_of
 from fedpact.federation.rows import Parties, split_rows, title
-from fedpact.federation.table import Table, frame_column, read_frame
+from fedpact.federation.table import Table
 from fedpact.preparation.agreed import AgreedRecipe
 from fedpact.preparation.answers import measure, survey
 from fedpact.preparation.fit import added, agree, asks_twice, question

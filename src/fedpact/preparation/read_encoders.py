@@ -5,21 +5,16 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from fedpact.preparation.encoders import (
-    MOST_FREQUENT,
-    BinsEncoder,
-    CategoryEncoder,
-    Encoder,
-    LabelEncoder,
-    MissingEncoder,
-    NumberEncoder,
-    OneHotEncoder,
-    OrdinalEncoder,
-)
+from fedpact.preparation import encoders
+from fedpact.preparation.encoders import MOST_FREQUENT, Encoder, LabelEncoder
 
 ENCODERS: dict[str, type[Encoder]] = {
-    kind.name: kind for kind in (NumberEncoder, MissingEncoder, BinsEncoder, OneHotEncoder, OrdinalEncoder)
-}
+    kind.name: kind
+    for kind in (
+        encoders.NumberEncoder, encoders.MissingEncoder, encoders.BinsEncoder, encoders.OneHotEncoder,
+        encoders.OrdinalEncoder,
+    )
+}  # fmt: skip
 STEPS = ("standardize", "scale", "impute", "passthrough")
 LARGEST = 1e300  # of numbers; a file may hold integers that no float has room for
 UNKNOWN = ("error", "own", "zeros")
@@ -57,20 +52,20 @@ def _made(kind: Any, words: Mapping[str, Any]) -> Any:
 
 def _odd(made: Any) -> str | None:
     """The first field that is not as a fitted recipe has it; None where all are."""
-    if isinstance(made, NumberEncoder):
+    if isinstance(made, encoders.NumberEncoder):
         fits = {
             "step": made.step in STEPS,
             "fill": made.fill is None or _is_number(made.fill),
             "shift": _is_number(made.shift),
             "scale": _is_number(made.scale) and made.scale > 0,
         }
-    elif isinstance(made, BinsEncoder):
+    elif isinstance(made, encoders.BinsEncoder):
         numbers = isinstance(made.edges, tuple) and len(made.edges) > 0 and all(map(_is_number, made.edges))
         fits = {
             "edges": numbers and all(a < b for a, b in itertools.pairwise(made.edges)),
             "fill": made.fill is None or _is_number(made.fill),
         }
-    elif isinstance(made, CategoryEncoder):
+    elif isinstance(made, encoders.CategoryEncoder):
         listed = _are_tags(made.categories) and _are_tags(made.together)
         listed = listed and not set(made.categories) & set(made.together)
         filled = listed and _is_tag(made.fill) and made.fill in (*made.categories, *made.together)

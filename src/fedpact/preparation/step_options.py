@@ -9,7 +9,9 @@ import numpy as np
 
 from fedpact.federation.frames import Tag
 
-Missing = Literal["error", "mean", "median"] | float
+Fill = Literal["error", "mean", "median"]
+Missing = Fill | float
+FILLS: tuple[Fill, ...] = ("error", "mean", "median")
 
 
 def column_names(step: str, columns: Sequence[Any]) -> tuple[str, ...]:
@@ -27,8 +29,8 @@ def fill_options(step: str, missing: Any, indicator: Any, option: str = "missing
     if indicator and missing == "error":
         raise ValueError(f"fp.{step}(indicator=True): say too what is put in place of missing values, by missing=")
     if isinstance(missing, str):
-        check_choice(step, option, missing, ("error", "mean", "median"), ", or a number")
-        return missing, indicator  # type: ignore[return-value]  # one of the three
+        check_choice(step, option, missing, FILLS, ", or a number")
+        return next(fill for fill in FILLS if fill == missing), indicator
     return number(step, option, missing), indicator
 
 

@@ -146,7 +146,8 @@ class Method(eqx.Module, Generic[Server]):
 
     - `personal_models`: whether `block` is a model of the party's own (default: one model for all).
     - `few_rounds`: whether runs are so short that compiling the server's functions would take longer than computing them: a
-      driver then calls these with NumPy arrays, on the host (default: no). They are written with `fedpact.arrays`.
+      driver then calls these with NumPy arrays, on the host (default: no). They are written with `fedpact.arrays`. Before the
+      first run on some kind of data they are called once with replies of zeros, to learn what messages look like.
     """
 
     personal_models: ClassVar[bool] = False
