@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test style types unit package docs bench campaign soak wire clean
+.PHONY: setup demo test style types unit package docs bench campaign soak wire deploy-check clean
 
 setup: .venv/ready
 
@@ -48,7 +48,10 @@ campaign: setup
 	$(BIN)/python -m campaign
 
 soak: setup
-	$(BIN)/python tests/soak.py
+	$(BIN)/python tests/soak.py --page docs/soak.md
+
+deploy-check: setup  # before a release: every method on both engines, for real (half an hour)
+	FEDPACT_RELEASE=1 $(BIN)/python -m pytest -q tests/test_flare.py tests/test_flower.py tests/test_flower_run.py
 
 wire: setup
 	$(BIN)/python tests/pacts.py

@@ -27,7 +27,7 @@ hypothesis.settings.register_profile("fedpact", deadline=None, max_examples=50, 
 hypothesis.settings.load_profile("fedpact")
 
 # One worker runs these one after the other, from the start: two engines at once disturb each other.
-ENGINES = ("test_flare.py", "test_flower.py", "test_flower_run.py")
+ENGINES = ("test_flare.py", "test_flower.py", "test_flower_run.py", "test_as_written.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

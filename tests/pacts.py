@@ -1,5 +1,6 @@
 """Pacts for every method, as files: small problems whose runs over parties elsewhere are compared with those in one process."""
 
+import os
 import pathlib
 
 import jax
@@ -144,6 +145,12 @@ def load(party):
 
 
 NOISY = {"FairVFL encrypted": 1e-6}  # encryption adds noise, which is drawn anew in every run
+
+
+# On real engines all of them run in `make deploy-check` only, since it takes long; elsewhere without an engine (test_deploy.py).
+RELEASE = bool(os.environ.get("FEDPACT_RELEASE"))
+ON_ENGINES = list(PACTS) if RELEASE else ["front door", "FairVFL"]
+in_release_checks = pytest.mark.skipif(not RELEASE, reason="make deploy-check runs it")
 
 
 def slug(name: str) -> str:

@@ -168,6 +168,59 @@ def test_a_resumed_run_is_followed_from_what_the_party_saved(
     assert resumed.rounds == keyed[1].rounds
 
 
+def test_a_message_that_fails_at_a_party_leaves_nothing_behind(
+    keyed: tuple[Any, fp.Result], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it fails, in what follows the server or in the party's own step, the same message is answered afterwards."""
+    channel = Lying(keyed[0](tmp_path).sites)
+    failed = []
+
+    def first_in_vain(words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bool:
+        if words.get("number") in (5, 6):
+            site = channel.sites["west"]
+            assert site.run is not None
+            assert site.run.follower is not None
+            with monkeypatch.context() as now:
+                if words["number"] == 5:
+                    now.setattr(site.run.follower, "_call", None)
+                else:
+                    now.setattr(site.run, "steps", dict.fromkeys(site.run.steps))
+                failed.append(unpack(site.answer(pack(words, arrays)))[0]["refused"])
+        return False
+
+    channel.change = first_in_vain
+    result = serve(tmp_path / "keys.py", channel, tmp_path / "server")
+    assert failed == ["its process failed (TypeError); its own log says why"] * 2
+    np.testing.assert_allclose(result.params["w"], keyed[1].params["w"], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("", None),
+        ("keys = None\n", "has no `keys` of the parties"),
+        ("options['privacy'] = fp.SecureAggregation(checked=False)\n", "the pact does not check them"),
+    ],
+)
+def test_a_party_that_demands_checked_points_takes_part_in_nothing_else(
+    change: str, told: str | None, keyed: tuple[Any, fp.Result], tmp_path: pathlib.Path
+) -> None:
+    pact, fresh = tmp_path / "keys.py", Loopback({})
+    names = list(keyed[0](tmp_path).sites)
+    pact.write_text(pact.read_text() + change)
+    for name in names:
+        policy = tmp_path / name / "policy.toml"
+        demanded = "checked_points = true" if name == "west" else ""
+        policy.write_text(policy.read_text().replace("secure_summation = true", demanded))
+        fresh.sites[name] = Site(pact, name, tmp_path / name / "state", policy)
+    if told is None:
+        assert serve(pact, fresh, tmp_path / "server").rounds == keyed[1].rounds
+        return
+    with pytest.raises(PartyLost, match=f"its policy demands checked points, and .*{told}") as caught:
+        serve(pact, fresh, tmp_path / "server")
+    assert caught.value.party == "west"
+
+
 def test_rows_are_decided_with_the_answer_and_with_nothing_else(tmp_path: pathlib.Path) -> None:
     pact = tmp_path / "pact.py"
     pact.write_text(pacts.EVALUATED["rows"])

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 import fedpact as fp
 from fedpact.cli import app
 from fedpact.deploy.engine import ENGINES
+from fedpact.deploy.status import Status
 from fedpact.deploy.this_machine import progress_in, reasons_in
 from fedpact.run.pact import Pact
-from fedpact.run.progress import ProgressLine
 
 PACT = pathlib.Path(__file__).parents[1] / "examples" / "pact.py"
 
@@ -161,7 +161,7 @@ def test_a_folder_is_meant_from_here(engine: str, tmp_path: pathlib.Path, monkey
     """FLARE changes folders on its way: it gets whole paths."""
     seen: dict[str, pathlib.Path] = {}
 
-    def try_here(pact: pathlib.Path, parties: Any, out: pathlib.Path, wait: float | None) -> str:
+    def try_here(pact: pathlib.Path, parties: Any, out: pathlib.Path, wait: float | None, retry: int, tell: Any) -> str:
         seen["out"] = out
         return "done"
 
@@ -177,20 +177,12 @@ def test_what_a_trial_on_this_machine_tells(tmp_path: pathlib.Path) -> None:
     assert progress_in(tmp_path) == ""
     state = tmp_path / "server" / "fedpact" / "pact"
     state.mkdir(parents=True)
-    (state / "progress.txt").write_text("round 7  objective 0.5\n")
-    assert progress_in(tmp_path) == "round 7  objective 0.5"
+    Status(state, "server", "d").say(round=7, objective=0.5, phase="rounds", awaited=["south"])
+    assert "server  rounds    round 7  objective 0.5  awaits south" in progress_in(tmp_path)
     (tmp_path / "south").mkdir()
-    (tmp_path / "south" / "log.txt").write_text("Traceback:\nKeyError: 'a'\nOSError: the disk is full\nand so on\n")
-    assert reasons_in(tmp_path, ["north", "south"]) == f"{tmp_path / 'south' / 'log.txt'}: OSError: the disk is full"
-
-
-def test_a_progress_line_may_be_in_a_file_too(tmp_path: pathlib.Path) -> None:
-    line = ProgressLine(shown=False, file=tmp_path / "progress.txt")
-    line.say("round 1")
-    line.say("round 2")  # within a second
-    assert (tmp_path / "progress.txt").read_text() == "round 1\n"
-    line.say("round 3", now=True)
-    assert (tmp_path / "progress.txt").read_text() == "round 3\n"
+    log = tmp_path / "south" / "log.txt"
+    log.write_text("Traceback:\nKeyError: 'a'\nOSError: the disk is full\nand so on\n")
+    assert reasons_in(tmp_path, ["north", "south"]) == f"south: {log}: OSError: the disk is full"
 
 
 def test_wire_lists_messages_and_the_digest(tmp_path: pathlib.Path) -> None:

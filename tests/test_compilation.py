@@ -1,5 +1,7 @@
 """What is data is an argument: problems that differ in numbers alone compile nothing."""
 
+import fcntl
+import pathlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 
 import fedpact as fp
+from fedpact import precision
 from fedpact.run import drivers
 
 DATA = fp.datasets.breast_cancer()
@@ -113,3 +116,18 @@ def test_bounds_of_ssca_over_columns_are_those_of_the_problem() -> None:
         result = fp.solve(stated, parties, fp.SSCA(batch=40), max_rounds=150, tolerance=1e-9)
         found.append(result.constraint("loss").values[0])
     assert found[0] < 0.45 < found[1]
+
+
+def test_processes_of_one_machine_compile_one_after_the_other(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDPACT_CACHE", str(tmp_path))
+    monkeypatch.setattr(precision, "LOCK_SECONDS", 0.2)
+    with precision.kept_programs(), precision.compiled_by_one():
+        lock = tmp_path / "programs" / "compiling.lock"
+        with lock.open() as another, pytest.raises(BlockingIOError):
+            fcntl.flock(another, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with precision.compiled_by_one():  # as another process would: it waits for a while, and goes on
+            pass
+    with lock.open() as another:
+        fcntl.flock(another, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -323,13 +323,30 @@ class Loop(HostNetwork):
         for ask in asks:
             step = self.compiled.setdefault(ask.step, jax.jit(ask.step))
             asked = [n for n, own in self.own.items() if ask.among is None or own.active == (ask.among == "active")]
+            if ask.drawn is not None:
+                asked = [self.bound.names[place] for place in ask.drawn]
             sent = []
             for name in asked:
                 held[name], reply = step(self.own[name], held[name], ask.message)
                 sent.append(reply)
             self.passed.append((ask, sum(map(size_in_bytes, sent)), len(asked) * size_in_bytes(ask.message)))
-            replies.append(combine(jax.tree.map(lambda *leaves: np.stack(leaves), *sent)))
+            combined = combine(jax.tree.map(lambda *leaves: np.stack(leaves), *sent))
+            if ask.drawn is not None:
+                combined = dataclasses.replace(
+                    combined, per_party=jax.tree.map(self.spread(ask.drawn), combined.per_party)
+                )
+            replies.append(combined)
         return replies, self.bound.by_bucket(list(held.values()))
+
+    def spread(self, drawn: Any) -> Any:
+        """From an entry for each party that was asked to one for each party, NaN for the others."""
+
+        def to_all(leaf: Any) -> np.ndarray:
+            every = np.full((len(self.own), *leaf.shape[1:]), np.nan)
+            every[np.asarray(drawn)] = leaf
+            return every
+
+        return to_all
 
 
 class OnHost:
@@ -397,7 +414,7 @@ def test_bytes_are_those_that_pass_and_those_of_the_plan(name: str) -> None:
     in_rounds = []
     for ask, up, down in passed:
         exchange = plan.of_ask(ask)
-        assert exchange.asked == bound.server_data.count(ask.among)
+        assert exchange.asked == (bound.server_data.count(ask.among) if ask.drawn is None else len(ask.drawn))
         assert up == exchange.asked * exchange.reply.size
         assert down == exchange.asked * exchange.message.size
         if exchange.part == "round":

@@ -1,11 +1,12 @@
 """Runs over parties elsewhere, through the very bytes that an engine carries: the same answers, and what is refused."""
 
 import dataclasses
+import json
 import pathlib
 import platform
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pacts
@@ -39,7 +40,7 @@ class Loopback:
     interrupts: bool = True
 
     @classmethod
-    def of(cls, pact: pathlib.Path, folder: pathlib.Path, **more: Any) -> "Loopback":
+    def of(cls, pact: pathlib.Path, folder: pathlib.Path, **more: Any) -> Self:
         return cls({party: as_in_one_process(pact, party, folder / party) for party in Pact(pact).parties}, **more)
 
     def ask(self, message: bytes, parties: Sequence[str], some: bool = False) -> dict[str, bytes]:
@@ -95,7 +96,7 @@ def test_whoever_is_killed_and_restarted_ends_where_the_undisturbed_run_ends(
     channel.meddle = kill
     with pytest.raises((PartyLost, ConnectionError), match=r"was restarted|is gone"):
         serve(pact, channel, tmp_path / "server")
-    with pytest.raises(ValueError, match="resume=True"):
+    with pytest.raises(ValueError, match="has not ended: resume it"):
         serve(pact, Loopback.of(pact, tmp_path), tmp_path / "server")
     resumed = serve(pact, Loopback.of(pact, tmp_path), tmp_path / "server", resume=True)
     assert resumed.rounds == undisturbed.rounds
@@ -140,6 +141,7 @@ def test_rows_that_changed_are_not_resumed(
 def partial(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, fp.Result]:
     """A pact whose rounds a party may miss, and its run in one process."""
     pact = pacts.written(tmp_path_factory.mktemp("pact"), "SCAFFOLD")
+    pact.write_text(pact.read_text().replace("participation=0.67", "participation=0.99"))  # all three are asked
     return pact, Pact(pact).run(Pact(pact).tables())
 
 
@@ -533,7 +535,7 @@ def test_a_run_with_secret_batches_is_resumed_as_if_undisturbed(
     assert np.abs(resumed.params["w"] - in_one_process.params["w"]).max() > 1e-6, "other rows were drawn"
 
 
-def test_what_failed_at_a_party_stays_in_its_log(
+def test_what_failed_at_a_party_stays_in_its_folder(
     quick: tuple[pathlib.Path, fp.Result], tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     site = Site(quick[0], "south", tmp_path)
@@ -543,7 +545,11 @@ def test_what_failed_at_a_party_stays_in_its_log(
 
     site.pact.load = load
     assert Server(site).says("hello")["refused"] == "its process failed (ValueError); its own log says why"
-    assert "Mary Smith" in capfd.readouterr().err
+    told = json.loads((tmp_path / "status.json").read_text())
+    assert told["phase"] == "failed"
+    assert told["reason"].endswith("failure.txt says why"), "where its operator looks"
+    assert "Mary Smith" in (tmp_path / "failure.txt").read_text()
+    assert "Mary Smith" not in json.dumps(told) + capfd.readouterr().err, "no log holds rows"
 
 
 def test_messages_of_a_server_that_was_killed_do_not_count_after_the_resume(

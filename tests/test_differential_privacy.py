@@ -312,18 +312,6 @@ def test_evaluations_without_noise_are_refused(result: fp.Result) -> None:
     assert fp.evaluate(MODEL, PARTIES, params=result.params).at().rows == ROWS
 
 
-def test_a_pact_is_refused(tmp_path: Any) -> None:
-    import pacts
-
-    from fedpact.run.pact import Pact
-
-    file = tmp_path / "pact.py"
-    options = "options = {'privacy': fp.DifferentialPrivacy(1.0, 1e-5, clip=1.0)}\n"
-    file.write_text(f"{pacts.ROWS}problem = pooled\nalgorithm = fp.PrimalDual()\n{options}")
-    with pytest.raises(ValueError, match="in one process so far"):
-        Pact(file).options_for(bind(PROBLEM, PARTIES).setting)
-
-
 def test_a_run_without_noise_is_not_private() -> None:
     assert solved(None, fp.PrimalDual(), max_rounds=2).privacy is None
     with pytest.raises(TypeError, match=r"privacy=3: .* fp\.DifferentialPrivacy"):

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import pathlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import columns
@@ -152,20 +152,25 @@ def test_side_by_side_under_a_top() -> None:
 # the paper's own iterates
 
 
-def printed(rounds: int, bound: float) -> tuple[np.ndarray, np.ndarray, list[float]]:
-    """Algorithms 1 to 3 with Q = 1, c_t = 1e-3, η = 100, β = 0.1: parameters, λ, and the objective of each round."""
+def printed(
+    rounds: int,
+    bound: float,
+    decay: Callable[[int], float] = lambda t: 1e-3,
+    step: Callable[[int], float] = lambda t: 0.01,
+) -> tuple[np.ndarray, np.ndarray, list[float]]:
+    """Algorithms 1 to 3 with Q = 1, β = 0.1, c_t and 1/η_t: parameters, λ, and the objective of each round."""
     x, y, sex = (np.asarray(TABLE[name], float) for name in ("x", "y", "sex"))
     n, a, b = len(y), (y > 0) & (sex == 0), (y > 0) & (sex == 1)
     theta, lam, told = np.zeros(5), np.zeros(2), []
-    for _ in range(rounds):
+    for t in range(1, rounds + 1):
         scores = x @ theta
         loss = np.logaddexp(0.0, -y * scores)
         told.append(loss.mean() + RIDGE * theta @ theta)
         unfair = loss[a].mean() - loss[b].mean()
-        lam = np.maximum(lam + 0.1 * (np.array([unfair, -unfair]) - bound - 1e-3 * lam), 0.0)  # (8), (10)
+        lam = np.maximum(lam + 0.1 * (np.array([unfair, -unfair]) - bound - decay(t) * lam), 0.0)  # (8), (10)
         weight = 1 / n + (lam[0] - lam[1]) * (a / a.sum() - b / b.sum())
         nu = weight * -y / (1 + np.exp(y * scores))  # (12)
-        theta = theta - 0.01 * (x.T @ nu + 2 * RIDGE * theta)  # (11)
+        theta = theta - step(t) * (x.T @ nu + 2 * RIDGE * theta)  # (11)
     return theta, lam, told
 
 
@@ -173,6 +178,15 @@ def test_as_printed_goes_where_the_paper_says() -> None:
     found = fp.solve(fair(1e-3), PARTIES, fp.FairVFL.as_printed(), tolerance=TOLERANCE, max_rounds=40)
     theta, lam, told = printed(40, 1e-3)
     assert lam.max() > 1e-3, "the multipliers should have moved"
+    np.testing.assert_allclose(flat(found), theta, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found.certificate.pooled_multipliers, lam, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found.history["objective"], told, rtol=0, atol=1e-12)
+
+
+def test_a_pull_and_a_step_that_decrease_as_theorem_2_wants() -> None:
+    method = fp.FairVFL(local_steps=1, rho=0, dual_step=0.1, decay=fp.Decay(0.1, 0.25), step=fp.Decay(0.05, 0.5))
+    found = fp.solve(fair(1e-3), PARTIES, method, tolerance=TOLERANCE, max_rounds=50)
+    theta, lam, told = printed(50, 1e-3, lambda t: 0.1 / t**0.25, lambda t: 0.05 / t**0.5)
     np.testing.assert_allclose(flat(found), theta, rtol=0, atol=1e-12)
     np.testing.assert_allclose(found.certificate.pooled_multipliers, lam, rtol=0, atol=1e-12)
     np.testing.assert_allclose(found.history["objective"], told, rtol=0, atol=1e-12)

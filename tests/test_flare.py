@@ -26,6 +26,7 @@ from fedpact.deploy.flare.kit import write_kit
 pytest.importorskip("nvflare", reason="NVIDIA FLARE is not installed")
 
 from fedpact.deploy.flare.local_run import JobResult, LocalFederation
+from fedpact.deploy.overview import statuses
 from fedpact.deploy.this_machine import free_port
 from fedpact.evaluation.table import Evaluation
 from fedpact.precision import cache_folder
@@ -171,16 +172,17 @@ def carried(federation: LocalFederation) -> JobResult:
 
 @pytest.fixture(scope="module")
 def methods(federation: LocalFederation) -> JobResult:
-    """One job that runs a pact for every method."""
-    files = {pacts.slug(name): source for name, source in pacts.PACTS.items()} | {"asynchronous": ASYNCHRONOUS}
-    files |= {pacts.slug(f"evaluated {name}"): source for name, source in pacts.EVALUATED.items()}
-    files |= {"promised": pacts.PROMISED, "prepared": PREPARED}
+    """One job that runs a pact for each of these methods."""
+    files = {pacts.slug(name): pacts.PACTS[name] for name in pacts.ON_ENGINES} | {"asynchronous": ASYNCHRONOUS}
+    if pacts.RELEASE:
+        files |= {pacts.slug(f"evaluated {name}"): source for name, source in pacts.EVALUATED.items()}
+        files |= {"promised": pacts.PROMISED, "prepared": PREPARED}
     give(federation.folder, files)
     every = write_job(federation.folder.parent / "methods", list(files), PARTIES, wait=300.0)
     return federation.run(every, timeout=600.0)
 
 
-@pytest.mark.parametrize("name", pacts.PACTS)
+@pytest.mark.parametrize("name", pacts.ON_ENGINES)
 def test_every_method_gives_what_it_gives_in_one_process(
     methods: JobResult, federation: LocalFederation, name: str
 ) -> None:
@@ -210,6 +212,7 @@ def test_every_method_gives_what_it_gives_in_one_process(
 
 
 @pytest.mark.parametrize("name", pacts.EVALUATED)
+@pacts.in_release_checks
 def test_evaluations_have_the_counts_of_one_process(methods: JobResult, federation: LocalFederation, name: str) -> None:
     slug = pacts.slug(f"evaluated {name}")
     assert methods.pacts[slug]["finished"], methods.pacts[slug]["message"]
@@ -220,6 +223,7 @@ def test_evaluations_have_the_counts_of_one_process(methods: JobResult, federati
     assert textwrap.indent(str(local), "  ") in methods.pacts[slug]["message"]
 
 
+@pacts.in_release_checks
 def test_promises_have_the_counts_of_one_process(methods: JobResult, federation: LocalFederation) -> None:
     assert methods.pacts["promised"]["finished"], methods.pacts["promised"]["message"]
     stated = Pact(federation.folder / "server" / "local" / "promised.py")
@@ -231,6 +235,7 @@ def test_promises_have_the_counts_of_one_process(methods: JobResult, federation:
         assert (federation.folder / party / "fedpact" / "promised" / "promises.json").is_file()
 
 
+@pacts.in_release_checks
 def test_a_recipe_is_fitted_as_in_one_process(methods: JobResult, federation: LocalFederation) -> None:
     assert methods.pacts["prepared"]["finished"], methods.pacts["prepared"]["message"]
     stated = Pact(federation.folder / "server" / "local" / "prepared.py")
@@ -243,10 +248,14 @@ def test_a_recipe_is_fitted_as_in_one_process(methods: JobResult, federation: Lo
     np.testing.assert_array_equal(model.predict(frame), local.predict(frame))
 
 
-def test_the_servers_folder_has_the_last_round(methods: JobResult) -> None:
-    record = json.loads((methods.folder / "fedpact" / "prepared" / "run.json").read_text())
-    told = (methods.folder / "fedpact" / "prepared" / "progress.txt").read_text()
-    assert told.startswith(f"round {record['rounds']}  objective ")
+def test_server_and_sites_say_how_the_run_ended(methods: JobResult, federation: LocalFederation) -> None:
+    record = json.loads((methods.folder / "fedpact" / "asynchronous" / "run.json").read_text())
+    found = [words for words in statuses(federation.folder) if "asynchronous" in words["file"]]
+    assert [words["who"] for words in found] == ["server", *PARTIES]
+    assert {(words["phase"], words["round"]) for words in found} == {("ended", record["rounds"])}
+    for party in PARTIES:  # where a site's operator looks
+        logs = "".join(log.read_text() for log in (federation.folder / party).glob("*/log.txt"))
+        assert f"{party}: the run has ended: converged" in logs
 
 
 def test_an_active_party_works_on_while_the_passive_ones_do(methods: JobResult, federation: LocalFederation) -> None:

@@ -15,9 +15,6 @@ from fedpact.deploy.server import serve
 from fedpact.deploy.wire_text import messages
 from fedpact.engines.remote import PartyLost
 from fedpact.engines.serialization import pack, unpack
-from fedpact.preparation.answers import measure, survey
-from fedpact.preparation.fit import question
-from fedpact.protocol import ring
 from fedpact.run.pact import Pact
 
 LOSS = fp.logistic_loss(fp.linear(bias=True))
@@ -113,7 +110,7 @@ problem = fp.minimize(fp.mean(loss), regularizer=fp.l2(1e-2))
 algorithm = fp.FedAvg(local_steps=3, step=0.1)
 options = {"tolerance": 1e-9, "max_rounds": 6}
 """
-IN_THE_CLEAR = PACT.replace('"max_rounds": 6', '"max_rounds": 6, "privacy": None')
+CLEAR = PACT + "options['privacy'] = None\n"
 SUMS_ONLY = PACT.replace('missing="median"', 'missing="mean"')
 
 
@@ -148,11 +145,12 @@ def test_fitted_elsewhere_as_in_one_process(local: tuple[Pact, fp.Parties, fp.Re
     saved = fp.AgreedRecipe.from_json(json.loads((tmp_path / "server" / "recipe.json").read_text()))
     assert saved == tables.recipe
     assert saved.features == ("age", "age missing", *(f"smoker={c}" for c in ("daily", "former", "never", "(other)")))
-    kinds = [kind for kind, party, *_ in heard if party == "north"][:5]
-    assert kinds == ["keys", "survey", "measure", "hello", "meet"]
+    kinds = [kind for kind, party, *_ in heard if party == "north"]
+    assert kinds[:6] == ["keys", "survey", "keys", "measure", "hello", "meet"]
     (_, _, words, arrays), *_ = [each for each in heard if each[0] == "survey"]
     assert set(words) == {"run", "session", "party", "survey"}
-    assert {name: a.shape for name, a in arrays.items()} == {"least": (4,), "greatest": (4,), "sums": (9, 2)}
+    # sealed: 4 counts of missing values, 3 words for each of 4 totals, and one that shows whether all are finite
+    assert {name: a.shape for name, a in arrays.items()} == {"sums": (17, 2), "least": (4,), "greatest": (4,)}
     assert [each["categories"] for each in words["survey"]["sets"]] == [
         None,
         ["daily", "never"],
@@ -161,31 +159,45 @@ def test_fitted_elsewhere_as_in_one_process(local: tuple[Pact, fp.Parties, fp.Re
     ]
     (_, _, words, arrays), *_ = [each for each in heard if each[0] == "measure"]
     assert set(words) == {"run", "session", "party"}
-    assert set(arrays) == {"sums"}  # masked: what north told is not in it
-    own = measured(pact, tables)
-    flat = np.concatenate([own[name].ravel() for name in ("deviation", "squares", "others", "histogram 0", "counts 1")])
-    assert len(arrays["sums"]) == len(flat) + 1
-    assert not np.isin(arrays["sums"][:, 0], ring.encode(flat.astype(float)).high).any()
+    assert {name: a.shape for name, a in arrays.items()} == {"sums": (12 + 12 + 4 + 1000 + 4 + 1, 2)}
+    share = np.unpackbits(arrays["sums"].view(np.uint8)).mean()
+    assert abs(share - 0.5) < 6 * 0.5 / np.sqrt(1033 * 128), "masked: most cells of a histogram are empty"
 
 
-def measured(pact: Pact, tables: fp.Parties) -> dict[str, np.ndarray]:
-    """What north tells of its columns in secret."""
-    assert isinstance(pact.recipe, fp.Recipe)
-    surveys = {name: survey(pact.recipe, pact.frame(name), name, 1) for name in pact.parties}
-    return measure(pact.recipe, pact.frame("north"), "north", question(pact.recipe, surveys), 1)
+def test_in_the_clear_every_party_tells_its_own_sums(
+    local: tuple[Pact, fp.Parties, fp.Result], tmp_path: pathlib.Path
+) -> None:
+    pact = written(tmp_path, CLEAR.replace('"max_rounds": 6', '"max_rounds": 1'))
+    told: dict[str, dict[str, np.ndarray]] = {}
+
+    def listen(number: int, party: str, message: bytes, answer: bytes) -> bytes:
+        told.setdefault(unpack(message)[0]["kind"], unpack(answer)[1])
+        return answer
+
+    serve(pact, Loopback.of(pact, tmp_path, meddle=listen), tmp_path / "server")
+    assert set(told["survey"]) == {"missing", "total", "least", "greatest"}
+    assert set(told["measure"]) == {"deviation", "squares", "others", "histogram 0", "counts 1"}
+    saved = fp.AgreedRecipe.from_json(json.loads((tmp_path / "server" / "recipe.json").read_text()))
+    assert saved == local[1].recipe
 
 
-@pytest.mark.parametrize(
-    ("units", "told"),
-    [
-        ("1e10 * age", "sum over column 'age' is too large .* larger units"),
-        ("1e-9 * age", "squares of column 'age' are too s"),
-    ],
-)
-def test_sums_that_cannot_be_added_up_in_secret_are_refused(units: str, told: str, tmp_path: pathlib.Path) -> None:
-    pact = written(tmp_path, SUMS_ONLY.replace('{"age": age,', f'{{"age": {units},'))
-    with pytest.raises(PartyLost, match=told):
-        serve(pact, Loopback.of(pact, tmp_path), tmp_path / "server")
+def test_a_survey_without_the_parties_own_keys_is_refused(tmp_path: pathlib.Path) -> None:
+    from fedpact.deploy.party import VERSIONS
+    from fedpact.privacy.masks import SessionKey
+
+    pact = written(tmp_path, PACT)
+    site = Loopback.of(pact, tmp_path).sites["north"]
+    words = {"run": "0" * 16, "session": "1" * 16, "digest": Pact(pact).digest, "versions": VERSIONS}
+
+    def says(kind: str, **more: Any) -> dict[str, Any]:
+        return unpack(site.answer(pack({**words, "kind": kind, **more})))[0]
+
+    assert "that comes first" in says("survey")["refused"]
+    own = says("keys")["session_key"]
+    keys = {name: SessionKey("0" * 16, "1" * 16, name).signed(None, "") for name in Pact(pact).parties}
+    assert "its own key for this session was replaced" in says("survey", keys=keys)["refused"]
+    assert "not those of the pact's parties" in says("survey")["refused"]
+    assert "refused" not in says("survey", keys={**keys, "north": own})
 
 
 def test_a_run_is_resumed_with_the_recipe_that_it_began_with(
@@ -230,20 +242,6 @@ def test_a_policy_holds_single_values_back(tmp_path: pathlib.Path) -> None:
     assert all("once" not in categories for name, categories in told.items() if policies[name] == 10)
 
 
-def test_in_the_clear_every_party_tells_its_own(tmp_path: pathlib.Path) -> None:
-    pact = written(tmp_path, IN_THE_CLEAR)
-    heard: dict[str, set[str]] = {}
-
-    def listen(number: int, party: str, message: bytes, answer: bytes) -> bytes:
-        heard.setdefault(unpack(message)[0]["kind"], set(unpack(answer)[1]))
-        return answer
-
-    serve(pact, Loopback.of(pact, tmp_path, meddle=listen), tmp_path / "server")
-    assert "keys" not in heard
-    assert heard["survey"] == {"missing", "total", "least", "greatest"}
-    assert heard["measure"] == {"deviation", "squares", "others", "histogram 0", "counts 1"}
-
-
 def test_one_question_in_a_run(tmp_path: pathlib.Path) -> None:
     pact = written(tmp_path, PACT)
     channel = Loopback.of(pact, tmp_path)
@@ -279,12 +277,11 @@ def test_one_question_in_a_run(tmp_path: pathlib.Path) -> None:
         ("survey", {"missing": np.full(4, -1)}, "numbers of missing values that cannot be"),
         ("survey", {"least": np.full(4, -np.inf)}, "least and greatest values of column 'age' that cannot be"),
         ("measure", {"counts 1": np.zeros(1, np.int64)}, "'counts 1' is int64"),
-        ("measure", {"squares": np.full(4, -1.0)}, "its sums of squares or its counts are negative"),
-        ("survey", {"sums": np.zeros((3, 2), np.uint64)}, "'sums' is uint64"),
+        ("measure", {"squares": np.full(4, -1.0)}, "sums of squares or counts are negative"),
     ],
 )
 def test_answers_that_are_none(kind: str, change: Any, told: str, tmp_path: pathlib.Path) -> None:
-    pact = written(tmp_path, PACT if "sums" in change else IN_THE_CLEAR)
+    pact = written(tmp_path, CLEAR)
 
     def lie(number: int, party: str, message: bytes, answer: bytes) -> bytes:
         if unpack(message)[0]["kind"] == kind and party == "west":
@@ -362,13 +359,19 @@ def test_pacts_with_recipes(local: tuple[Pact, fp.Parties, fp.Result], tmp_path:
     pact, tables, _ = local
     assert pact.digest != Pact(written(tmp_path, SUMS_ONLY)).digest
     rows = wire(pact).rows()
-    assert [row[1] for row in rows[:3]] == ["agree on masks", "tell of its columns", "measure its columns"]
-    assert "histogram of age (1,000 integers)" in rows[2][6]
-    told = {message.title: message.up.by_revealed() for message in messages(wire(pact))[:3]}
-    assert [kind for kind, _ in told["tell of its columns"]] == ["a sum over 3 parties", "one party"]
-    assert [kind for kind, _ in told["measure its columns"]] == ["a sum over 3 parties"]
-    clear = wire(Pact(written(tmp_path, IN_THE_CLEAR)))
-    assert [kind for kind, _ in messages(clear)[1].up.by_revealed()] == ["one party"]
+    assert [row[1] for row in rows[:2]] == ["tell of its columns", "measure its columns"]
+    summed = "the server learns the sum over all who are asked of: "
+    assert rows[0][6].startswith(f"{summed}missing values of age, smoker, outcome, sums of age; the server keeps apart")
+    assert rows[0][5:6] == ("336 and the categories",)  # 17 numbers of 16 bytes, and 8 of 8
+    assert rows[1][6].startswith(summed)
+    assert "histogram of age (1,000 integers)" in rows[1][6]
+    told = {message.title: message for message in messages(wire(pact))}
+    assert {field.reveals for field in told["measure its columns"].up.fields} == {"a sum over 3 parties"}
+    kinds = [field.reveals for field in told["tell of its columns"].up.fields]
+    assert kinds == ["a sum over 3 parties", "one party"], "which categories, and least and greatest values"
+    clear = wire(Pact(written(tmp_path, CLEAR))).rows()
+    assert [row[1] for row in clear[:2]] == ["tell of its columns", "measure its columns"]
+    assert clear[0][6].startswith("the server adds up: missing values of")
     assert "the names of the 6 features in x" in wire(pact).description
     with pytest.raises(TypeError, match=r"`recipe` should be an fp\.Recipe"):
         Pact(written(tmp_path, PACT + "\nrecipe = 'standardize'\n"))

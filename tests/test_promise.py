@@ -397,6 +397,10 @@ def test_a_promise_elsewhere_counts_the_same(pact: pathlib.Path, tmp_path: pathl
     assert (tmp_path / "server" / "promise.txt").read_text().startswith("kept: all 4 limits were shown")
     counts = [unpack(message)[0] for message in channel.heard if unpack(message)[0]["kind"] == "count"]
     assert len(counts) == 1
+    told = [unpack(answer)[1] for answer in channel.counted]
+    assert [{n: a.shape for n, a in each.items()} for each in told] == 3 * [
+        {"rows": (2,), "own totals": (1,), "own outside": (1,), "sums": (5, 2)}
+    ], "the loss, which is limited over all rows, is added up in secret"
 
     # the party counts the askings: the same run may not ask with other parameters, and another run pays for it
     again = next(message for message in channel.heard if unpack(message)[0]["kind"] == "count")
@@ -424,7 +428,8 @@ def test_pacts_name_their_promise(pact: pathlib.Path) -> None:
     listed = wire(Pact(pact)).rows()[-1]
     assert listed[:3] == ("once, after the last round", "count on the rows that it holds out", "all parties")
     assert "parameters (3 numbers)" in listed[4]
-    assert "rows (2 integers)" in listed[6]
+    assert "rows (2 integers), totals (1 numbers)" in listed[6], "the limit at each party is shown for each"
+    assert "the sum over all who are asked of: totals and values outside the range of means" in listed[6]
     pact.write_text(pacts.PROMISED.replace("0.9,", "0.95,"))
     assert Pact(pact).digest != before
     pact.write_text(pacts.PROMISED.replace("(0, 12)", "(0, 13)"))
@@ -440,8 +445,11 @@ class Loopback:
 
     sites: dict[str, Site]
     heard: list[bytes] = dataclasses.field(default_factory=list)
+    counted: list[bytes] = dataclasses.field(default_factory=list)  # answers of the test
     interrupts: bool = True
 
     def ask(self, message: bytes, parties: Sequence[str], some: bool = False) -> dict[str, bytes]:
         self.heard.append(message)
-        return {party: self.sites[party].answer(message) for party in parties}
+        answers = {party: self.sites[party].answer(message) for party in parties}
+        self.counted += answers.values() if unpack(message)[0]["kind"] == "count" else ()
+        return answers

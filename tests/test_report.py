@@ -13,6 +13,7 @@ from fedpact.certificate import ALL_ROWS, SERVER, Certificate, ConstraintReport
 from fedpact.report import curves, markup, plots
 from fedpact.report.page import write_page
 from fedpact.run.history import History
+from fedpact.tolerance import Tolerance
 
 SUMMARY = {"method": "ProxAL with Newton", "tolerance": "0.0001", "rounds": "60", "sent up": "1.2 MB"}
 PROBLEM = "minimise mean(logistic_loss)\n    s.t. missed: mean(logistic_loss | y == 1) <= 0.2 (party)"
@@ -38,11 +39,20 @@ class Run:
     status: str = "converged"
     message: str = "every optimality condition holds to 0.0001 after 60 rounds"
     summary: dict[str, str] = dataclasses.field(default_factory=lambda: dict(SUMMARY))
+    tolerance: Tolerance = Tolerance(1e-4, 1e-4)
 
     def write(self, path: pathlib.Path) -> str:
         written = write_page(
-            path, self.problem, self.status, self.message, self.summary, self.certificate, self.history, self.parties
-        )
+            path,
+            self.problem,
+            self.status,
+            self.message,
+            self.summary,
+            self.certificate,
+            self.history,
+            self.parties,
+            self.tolerance,
+        )  # fmt: skip
         assert written == path
         return path.read_text("utf-8")
 

@@ -15,9 +15,11 @@ from fedpact.engines.exchanges import ExchangePlan
 from fedpact.engines.remote import PartyLost
 from fedpact.engines.sealing import added, opened, sealed, sealed_layout
 from fedpact.engines.serialization import Layout, pack, unpack
+from fedpact.engines.summing import opened_sums, sealed_sums, sealed_sums_layout
 from fedpact.privacy.masks import Masks, SessionKey, SigningKey, check_told, transcript_of
 from fedpact.protocol import Reply
 from fedpact.run.pact import Pact
+from fedpact.sums import exact_sum
 
 NAMES = ("north", "south", "west")
 LOSS = fp.logistic_loss(fp.linear(bias=True))
@@ -169,6 +171,28 @@ def test_masks_cancel_over_all_and_over_nobody_else() -> None:
     np.testing.assert_array_equal(total[".max['b']"], [1.0, 0.0])
     _, finite = opened(LAYOUT, added([sent["north"], sent["south"]]))
     assert not finite, "without west nothing can be read"
+
+
+def test_sums_outside_of_rounds_are_exact_whatever_their_size() -> None:
+    """As `math.fsum` rounds them, from 1e-25 to 1e27, also where large ones cancel."""
+    masks, rng = sessions(), np.random.default_rng(0)
+    specs = {"a": ((40,), "f"), "n": ((2, 2), "i")}
+    own = {
+        name: {"a": rng.normal(size=40) * 10.0 ** rng.integers(-25, 28, 40), "n": rng.integers(-(2**40), 2**40, (2, 2))}
+        for name in NAMES
+    }
+    own["north"]["a"][:10] = -own["south"]["a"][:10]
+    sent = [sealed_sums(own[name], masks[name], NAMES, b"digest", {"least": np.ones(2)}) for name in NAMES]
+    for arrays in sent:
+        sealed_sums_layout(specs, {"least": ((2,), "f")}).check(arrays)
+    total = opened_sums(specs, sent)
+    assert total is not None
+    for name, sums in total.items():
+        np.testing.assert_array_equal(sums, exact_sum([each[name] for each in own.values()]))
+    assert opened_sums(specs, sent[:2]) is None, "without west nothing can be read"
+    own["west"]["a"][3] = np.inf
+    sent[2] = sealed_sums(own["west"], masks["west"], NAMES, b"digest")
+    assert opened_sums(specs, sent) is None
 
 
 def test_a_reply_looks_random_whatever_it_says() -> None:

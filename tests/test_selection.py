@@ -58,6 +58,26 @@ def test_the_bytes_explained_are_those_sent(case: Case, method: fp.Algorithm) ->
     assert told.rounds is not None
 
 
+def test_parties_whose_rows_hessians_show_are_named() -> None:
+    """Fewer rows than twice the parameters, in the clear, by a method with Hessians."""
+    rng, loss = np.random.default_rng(0), fp.logistic_loss(fp.linear(bias=True))
+    few = [fp.Table(x=rng.normal(size=(rows, 4)), y=np.arange(rows) % 2) for rows in (9, 10, 9)]
+    stated, tables = fp.minimize(fp.mean(loss)), dict(zip(("ada", "bea", "cid"), few, strict=True))
+    told = fp.explain(stated, tables)
+    assert told.exposed == ("ada", "cid"), "2 * 5 rows are enough"
+    assert "rows of ada, cid could be read from two rounds' Hessians" in str(told)
+    assert "privacy=fp.SecureAggregation()" in told._repr_html_()
+    secure = fp.explain(stated, tables, privacy=fp.SecureAggregation())
+    assert not secure.exposed
+    assert "Beware" not in str(secure)
+    assert secure.bytes_up > told.bytes_up, "16 bytes a number"
+    assert not fp.explain(stated, tables, fp.ProxAL(fp.LBFGS())).exposed
+    with pytest.raises(ValueError, match="needs at least 3"):
+        fp.explain(stated, few[:2], privacy=fp.SecureAggregation())
+    with pytest.raises(TypeError, match=r"fp.SecureAggregation\(\), or None"):
+        fp.explain(stated, tables, privacy="secure")  # pyright: ignore
+
+
 # pacts
 
 

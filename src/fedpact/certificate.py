@@ -24,6 +24,7 @@ from fedpact.problem.statement import Problem
 from fedpact.problem.units import Units
 from fedpact.protocol.algorithm import Answer
 from fedpact.records import Record
+from fedpact.tolerance import Tolerance
 
 EXACT = 1e-9  # counted rates are exact, up to the rounding of sums
 FAR = 10.0  # times 1 + ‖parameters‖: where no feasible point is within this, none is to be expected at all
@@ -185,11 +186,12 @@ class Certificate:
     units: Units | None = None
     stand_ins: SmoothStandIns | None = None
 
-    def holds(self, tolerance: float) -> bool:
-        """Whether stationarity, feasibility and complementarity are all at most `tolerance` (> 0), and every constraint on
-        counted rates is met exactly."""
-        small = all(x <= tolerance for x in (self.stationarity, self.feasibility, self.complementarity))
-        return small and not self.broken_counts
+    def holds(self, tolerance: float | tuple[float, float]) -> bool:
+        """Whether stationarity, feasibility and complementarity are all at most `tolerance` (> 0; or two numbers, the first on
+        stationarity), and every constraint on counted rates is met exactly."""
+        within = Tolerance.of(tolerance, "holds")
+        small = max(self.feasibility, self.complementarity) <= within.feasibility
+        return small and self.stationarity <= within.stationarity and not self.broken_counts
 
     @property
     def broken_counts(self) -> tuple[ConstraintReport, ...]:

@@ -4,7 +4,9 @@ import contextlib
 import os
 import pathlib
 import threading
+import time
 from collections.abc import Callable, Iterator
+from json import dumps
 from typing import Annotated
 
 import typer
@@ -99,7 +101,8 @@ def run(
         tables = stated.tables()
         if explain:
             server = stated.server_table(tables.recipe)
-            typer.echo(str(fp.explain(stated.problem, tables, stated.algorithm, server=server)))
+            sums = stated.secure_sums
+            typer.echo(str(fp.explain(stated.problem, tables, stated.algorithm, server=server, privacy=sums)))
             return
         if stated.matched is not None and place == 0:
             typer.echo(str(stated.matched))
@@ -324,7 +327,12 @@ def deploy(
         pathlib.Path, typer.Argument(help="The pact: a Python file with problem, parties and load(party).")
     ],
     out: Annotated[
-        pathlib.Path, typer.Option(resolve_path=True, help="A new folder for what server and sites need.")
+        pathlib.Path,
+        typer.Option(
+            resolve_path=True,
+            help="A new folder for what server and sites need. With --poc that of an earlier try may be given: it goes on, or if "
+            "it has ended is kept under another name.",
+        ),
     ] = pathlib.Path("fedpact-kit"),
     parties: Annotated[str | None, typer.Option(help=NAMES)] = None,
     server: Annotated[str, typer.Option(help="The server's host name, as the sites reach it.")] = "localhost",
@@ -338,11 +346,18 @@ def deploy(
     ] = None,
     wait: Annotated[float, typer.Option(help="Seconds that a party has for one reply.")] = DEFAULT_WAIT,
     poc: Annotated[bool, typer.Option(help="Try it: start everything on this machine, run, stop.")] = False,
+    retry: Annotated[
+        int,
+        typer.Option(
+            min=0, help="With --poc: how often a run that stopped is resumed, what has ended is started again."
+        ),
+    ] = 0,
 ) -> None:
     """Write what the server and every site need to run a pact on NVIDIA FLARE or Flower: keys, certificates, settings, commands.
 
     The folder's README has the four commands. Every party gets its own subfolder with a copy of the pact, keeps its state there,
-    and may put conditions into its policy.toml. With --poc server and sites run as processes of this machine instead.
+    and may put conditions into its policy.toml. With --poc server and sites run as processes of this machine instead, and what
+    they say of the run is shown; `fedpact status` shows the same elsewhere. The same command again leaves a kit as it is.
     """
     from rich.console import Console
 
@@ -363,7 +378,8 @@ def deploy(
                     Console(stderr=True).status(status) as live,
                     _each_half_second(lambda: live.update(f"{status}\n{progress_in(out)}")),
                 ):
-                    message = chosen.try_here(file, agreement.parties, out, wait=wait)
+                    tell = live.console.print
+                    message = chosen.try_here(file, agreement.parties, out, wait=wait, retry=retry, tell=tell)
             else:
                 readme = chosen.write_kit(file, agreement.parties, out, server=server, port=port, wait=wait)
                 message = f"The commands for the server and the sites are in {readme}"
@@ -376,6 +392,71 @@ def deploy(
     typer.echo(f"For the parties' policies: the pact's digest is {agreement.digest}")
     for name, sha256 in files.items():
         typer.echo(f"sha256 {sha256}  {name}")
+
+
+@app.command()
+def status(
+    kit: Annotated[
+        pathlib.Path,
+        typer.Argument(help="The folder of a kit, or of its server or one of its parties, on this machine."),
+    ],
+    watch: Annotated[bool, typer.Option(help="Show it again every second until nobody is at work.")] = False,
+    json: Annotated[bool, typer.Option(help="One JSON object for each, with times in seconds since 1970.")] = False,
+    health: Annotated[
+        bool,
+        typer.Option(
+            help="Look at the engine instead, whatever became of runs: its process is there, a server listens."
+        ),
+    ] = False,
+) -> None:
+    """Ask a deployment how its run is going: round, violation and bytes, who is awaited and since when, why somebody failed.
+
+    Reads what the server and the parties of this machine say in their folders, and asks nobody over the network. Parties know
+    the round and their own messages; objective and violation are the server's. Ends with 0 where all is well, and with 1 where
+    the last run failed, a process is gone, or there has been no run.
+    """
+    from fedpact.deploy import overview
+
+    if health:
+        wrong = overview.ailments(kit)
+        typer.echo("\n".join(wrong) or "well")
+        raise typer.Exit(bool(wrong))
+    found = overview.statuses(kit)
+    while watch and any(words["phase"] in overview.AT_WORK and not words["gone"] for words in found):
+        typer.echo(overview.as_text(found))
+        time.sleep(1.0)
+        found = overview.statuses(kit)
+    if not found:
+        typer.echo(f"fedpact: nobody in {kit} has taken part in a run yet", err=True)
+    elif json:
+        typer.echo("\n".join(map(dumps, found)))
+    else:
+        typer.echo(overview.as_text(found))
+    if not found or not all(map(overview.is_well, found)):
+        raise typer.Exit(1)
+
+
+@app.command()
+def verify(
+    kit: Annotated[pathlib.Path, typer.Argument(help="The folder of a kit, with those of the server and all parties.")],
+    tolerance: Annotated[float | None, typer.Option(help="To which it has to hold (default: the run's own).")] = None,
+) -> None:
+    """Measure the certificate of a kit's last run again, from the parties' rows, in no further round.
+
+    Loads every party's rows here, as after `fedpact deploy … --poc`, and reads what each party keeps in its folder. Where parties
+    are elsewhere, the job admin/jobs/verify on FLARE, or server/run.sh --verify on Flower, asks them.
+    Ends with 0 where the certificate holds, 3 where not, 1 where it cannot be measured.
+    """
+    from fedpact.deploy.verification import verify_here
+
+    try:
+        verification = verify_here(kit, tolerance)
+    except Exception as error:  # a party that refuses too
+        typer.echo(f"fedpact: {error}", err=True)
+        raise typer.Exit(1) from None
+    typer.echo(str(verification))
+    if not verification.ok:
+        raise typer.Exit(3)
 
 
 @contextlib.contextmanager

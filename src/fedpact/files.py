@@ -1,19 +1,35 @@
 """Files that are whole or not there, and that only their owner reads."""
 
+import errno
 import os
 import pathlib
 
 OWN_FILE, OWN_FOLDER = 0o600, 0o700  # nobody but the owner reads, writes or enters
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # the disk, the quota, or what the process may write
 
 
-def write(file: pathlib.Path, content: bytes) -> None:
-    """Write to a temporary file and rename it, so that an interrupted write leaves the old file. Only the owner can read it."""
+def write(file: pathlib.Path, content: bytes, durable: bool = True) -> None:
+    """Write to a temporary file and rename it, so that an interrupted write leaves the old file. Only the owner can read it.
+
+    durable: wait until it is on the disk, so that it outlives a power cut (default: True).
+
+    Raises OSError; where there is no room, with the file and the way out.
+    """
     beside = file.with_name(f".{file.name}.part")
-    with open(beside, "wb", opener=only_for_owner) as opened:
-        os.fchmod(opened.fileno(), OWN_FILE)  # one that an interrupted write left may have another mode
-        opened.write(content)
-        opened.flush()
-        os.fsync(opened.fileno())
+    try:
+        with open(beside, "wb", opener=only_for_owner) as opened:
+            os.fchmod(opened.fileno(), OWN_FILE)  # one that an interrupted write left may have another mode
+            opened.write(content)
+            if durable:
+                opened.flush()
+                os.fsync(opened.fileno())
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        why = (
+            f"{error.strerror}; what was saved before is whole: make room for {len(content):,} bytes and resume the run"
+        )
+        raise OSError(error.errno, why, str(file)) from None
     os.replace(beside, file)
 
 

@@ -8,11 +8,19 @@ import contextlib
 import functools
 import os
 import pathlib
+import time
 from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
 import jax
 from jax.experimental.compilation_cache import compilation_cache
+
+try:
+    import fcntl
+except ImportError:  # not on Unix
+    fcntl = None
+
+LOCK_SECONDS = 60.0  # that a process waits for another one to compile
 
 Args = ParamSpec("Args")
 Out = TypeVar("Out")
@@ -59,3 +67,33 @@ def kept_programs() -> Iterator[None]:
         for name, value in before.items():
             jax.config.update(name, value)
         compilation_cache.reset_cache()
+
+
+@contextlib.contextmanager
+def compiled_by_one() -> Iterator[None]:
+    """Within `kept_programs`: processes of this machine with the same cache folder compile one after the other, at most a minute.
+
+    Parties that are tried on one machine compile the same programs at the same moment; so all but the first read them.
+    """
+    folder = jax.config.jax_compilation_cache_dir
+    if fcntl is None or folder is None:
+        yield
+        return
+    with contextlib.ExitStack() as opened:
+        with contextlib.suppress(OSError):
+            pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+            lock = opened.enter_context(open(pathlib.Path(folder) / "compiling.lock", "w"))
+            deadline = time.monotonic() + LOCK_SECONDS
+            while not _locked(lock.fileno()) and time.monotonic() < deadline:
+                time.sleep(0.05)
+        yield
+
+
+def _locked(file: int) -> bool:
+    """Whether this process has got the lock, which it loses when it closes the file or ends."""
+    assert fcntl is not None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -6,15 +6,16 @@ knows what the server must ask next: the next phase, or at the end of a round an
 certificate that did not hold a round with a stricter goal. So a server cannot choose points that tell more than the method's.
 """
 
+import copy
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Self
 
 import jax
 import numpy as np
 
 from fedpact.engines.exchanges import ExchangePlan, name_of
-from fedpact.engines.sealing import TOLD, Masks, is_own, is_sealed, opened, sealed_layout
+from fedpact.engines.sealing import TOLD, Masks, is_own, is_sealed, opened, totals_layout
 from fedpact.engines.serialization import Layout, Refused
 from fedpact.protocol.algorithm import Begin, Goal, Method
 from fedpact.protocol.messages import Reply
@@ -28,16 +29,18 @@ WITHIN = 1e-6  # messages may differ by this part of an array's largest number: 
 
 @dataclasses.dataclass
 class _Part:
-    """A part of a run on its way: phases, which is next, and what the server carries."""
+    """A part of a run on its way: phases, what the server carries, how often its goal was made stricter, the next phase."""
 
     name: str
     phases: Phases
     carry: Any
+    sharpened: int = 0
     at: int = 0
 
 
 class Follower:
-    """What a party knows of the server's state.
+    """What a party knows of the server's state. A message makes another one of it, which takes its place once the party has
+    answered: what is refused, or fails, leaves nothing behind.
 
     - `method`, `bound`: of the run. `plan`: its exchanges.
     - `goal`, `seed`: what the run begins with, as the pact says.
@@ -53,7 +56,6 @@ class Follower:
         self.part = _Part("begin", tuple(method.opening), Begin(*first))
         self.server: Any = None  # after the opening, or the last round
         self.saved: list[np.ndarray] | None = None  # leaves of the server's state that the party saved before
-        self.sharpened = 0
         self.answer: Any = None  # the last that was certified
         self.answered: tuple[str, int, bytes] | None = (
             None  # the exchange whose sums come next, its number, the message
@@ -61,10 +63,11 @@ class Follower:
 
     # messages
 
-    def follow(self, exchange: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The message without the sums that it brings. Refuses sums that are not the parties', and what does not follow."""
-        message, nearest = self.heard(arrays), None
-        for part in self._next():
+    def follow(self, exchange: str, arrays: dict[str, np.ndarray]) -> tuple[Self, dict[str, np.ndarray]]:
+        """What is known after a message, and the message without the sums that it brings. Refuses sums that are not the
+        parties', and what does not follow."""
+        (ahead, message), nearest = self.after(arrays), None
+        for part in ahead._next():
             phase = _one(part.phases[part.at])
             expected = self._call(phase.ask, self.own, part.carry)
             layout = Layout.of(jax.tree.map(np.asarray, expected))
@@ -73,19 +76,21 @@ class Follower:
             away = _difference(layout.by_name(expected), message)
             nearest = away if nearest is None else min(nearest, away)
             if away <= WITHIN:
-                self._enter(part)
-                return message
+                ahead._enter(part)
+                return ahead, message
         if nearest is None:
             raise Refused(f"the sums of all parties do not lead to {exchange!r}: the server asks for something else")
         much = "in whole numbers" if nearest == np.inf else f"by {nearest:.1e} of their size"
         raise Refused(f"the sums of all parties lead to another point than the server's: the messages differ {much}")
 
-    def heard(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """What else is in a message that brings the sums of the last exchange, which the party makes use of."""
+    def after(self, arrays: dict[str, np.ndarray]) -> tuple[Self, dict[str, np.ndarray]]:
+        """What is known after the sums of the last exchange, which a message brings, and what else is in it."""
         told = {name.removeprefix(TOLD): array for name, array in arrays.items() if name.startswith(TOLD)}
-        if self.answered is not None:
-            self._hear(told)
-        return {name: array for name, array in arrays.items() if not name.startswith(TOLD)}
+        ahead = copy.copy(self)
+        ahead.part = dataclasses.replace(self.part)
+        if ahead.answered is not None:
+            ahead._hear(told)
+        return ahead, {name: array for name, array in arrays.items() if not name.startswith(TOLD)}
 
     def answers(self, exchange: str, number: int, message: bytes) -> None:
         """The party answers: the next message brings the sums of this exchange."""
@@ -118,7 +123,7 @@ class Follower:
         reply = self.plan[name].reply
         sums: dict[str, np.ndarray] = {}
         if is_sealed(reply):
-            sealed_layout(reply, checked=True).check(told)
+            totals_layout(reply).check(told)
             if not is_own(told, self.masks, number, digest):
                 raise Refused("the sums that it brings are not those of the parties' replies")
             sums = opened(reply, told)[0]
@@ -126,6 +131,7 @@ class Follower:
             raise Refused("it brings sums of an exchange that has none")
         self.answered = None
         combined = self.plan[name].combined
+        sums |= {leaf.name: np.zeros(leaf.shape, leaf.dtype) for leaf in combined.leaves if not leaf.size}  # by party
         part = self.part
         phase: Any = part.phases[part.at]
         part.carry = self._call(phase.hear, self.own, part.carry, combined.as_tree(sums) if sums else Reply())
@@ -153,14 +159,15 @@ class Follower:
             yield part
             return
         if part.name == "end":
-            yield self._began(_Part("certificate", tuple(self.bound.measurement), self.answer))
+            yield self._began(_Part("certificate", tuple(self.bound.measurement), self.answer, part.sharpened))
             return
         if part.name == "certificate":
-            server = self.method.aim(self.server, stricter(self.goal, self.sharpened + 1))
-            yield self._began(_Part("stricter", tuple(self.method.round), server))
-        for server in (self.server, *self._loaded()):
-            yield self._began(_Part("round", tuple(self.method.round), server))
-            yield self._began(_Part("end", tuple(self.bound.conclusion(self.method)), server))
+            more = part.sharpened + 1
+            server = self.method.aim(self.server, stricter(self.goal, more))
+            yield self._began(_Part("round", tuple(self.method.round), server, more))
+        for server, sharpened in ((self.server, part.sharpened), *self._loaded()):
+            yield self._began(_Part("round", tuple(self.method.round), server, sharpened))
+            yield self._began(_Part("end", tuple(self.bound.conclusion(self.method)), server, sharpened))
 
     def _began(self, part: _Part) -> _Part:
         while part.at < len(part.phases):
@@ -171,9 +178,6 @@ class Follower:
         return part
 
     def _enter(self, part: _Part) -> None:
-        if part.name == "stricter":
-            self.sharpened += 1
-            part.name = "round"
         if part.name in ("round", "end") and part is not self.part:
             self.server, self.saved = part.carry, None
         self.part = part
@@ -182,18 +186,17 @@ class Follower:
 
     def leaves(self) -> list[np.ndarray]:
         """The server's state, to be saved beside the party's own."""
-        return [np.asarray(self.sharpened), *(np.asarray(leaf) for leaf in jax.tree.leaves(self.server))]
+        return [np.asarray(self.part.sharpened), *(np.asarray(leaf) for leaf in jax.tree.leaves(self.server))]
 
-    def _loaded(self) -> Iterator[Any]:
-        """The state that the party saved, where the run is resumed."""
+    def _loaded(self) -> Iterator[tuple[Any, int]]:
+        """The state that the party saved, where the run is resumed, and how often its goal was made stricter."""
         if self.saved is None or self.part.name != "begin":
             return
         count, *leaves = self.saved
         structure = jax.tree.structure(self.server)
         if structure.num_leaves != len(leaves):
             raise Refused("what it saved of the server's state is of another run; begin a new run")
-        self.sharpened = int(count)
-        yield jax.tree.unflatten(structure, leaves)
+        yield jax.tree.unflatten(structure, leaves), int(count)
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         if self.on_host:

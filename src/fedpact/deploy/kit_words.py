@@ -10,8 +10,9 @@ SECURE_SUMS = """\
   asked at. Without `keys`, sums are secure against a server that looks, not against one that puts its own keys in the parties'
   places. The keys in this kit are others: whoever made the kit has seen them.
 - In `{policy}` of a party: `secure_summation = true` (default false) refuses pacts that add up in the clear, have no `keys` or
-  tell constraints one by one; `min_parties` (default 3) is the least number of parties in a secure sum; `signing_key` is the file
-  of its own key, relative to the policy (default: `FEDPACT_KEY`, else where `fedpact keys` puts it).
+  tell constraints one by one; `checked_points = true` (default false) refuses those whose points no party checks;
+  `min_parties` (default 3) is the least number of parties in a secure sum; `signing_key` is the file of its own key, relative
+  to the policy (default: `FEDPACT_KEY`, else where `fedpact keys` puts it).
 - `options = {{"privacy": None}}` in the pact means that the server receives what each party says. Recipes, evaluations and the
   counts of a promise are told by each party in any case.
 """

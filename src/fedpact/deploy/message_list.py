@@ -7,14 +7,20 @@ import numpy as np
 
 from fedpact.deploy.matching_messages import matching_messages
 from fedpact.deploy.party_run import parameters_layout
-from fedpact.deploy.promise import message_layout, reply_layout
+from fedpact.deploy.promise import message_layout, reply_layout, secure_specs, summed_places
 from fedpact.deploy.recipe_messages import recipe_messages
 from fedpact.engines.exchanges import Exchange, ExchangePlan
 from fedpact.engines.sealing import check_sums, is_sealed, sealed_layout
 from fedpact.engines.serialization import Layout, Leaf
+from fedpact.engines.summing import sealed_sums_layout
+from fedpact.evaluation.counts import Counts, groups_of
 from fedpact.federation.columns import ColumnParties
 from fedpact.federation.rows import Parties
 from fedpact.precision import in_double
+from fedpact.privacy.differential import DifferentialPrivacy
+from fedpact.problem.shape import Shape
+from fedpact.promises.agreed import AgreedPromise
+from fedpact.protocol.ring import NUMBER_BYTES
 from fedpact.run.pact import Pact
 from fedpact.run.summed import exposed, exposed_in_words
 from fedpact.settings.base import Bound
@@ -56,13 +62,15 @@ class MessageList:
     exchanges: tuple[Exchange, ...]
     description: str
     evaluation: tuple[str, ...] | None = None  # the last row, where the pact has `evaluate` and parties hold rows
-    test: tuple[Layout, Layout] | None = None  # of a promise: its message and its reply
+    test: tuple[str, ...] | None = None  # the row of a promise's test, after the last round
     recipe: tuple[tuple[str, ...], ...] = ()  # the first rows, where the pact has a recipe to be fitted
     matching: tuple[tuple[str, ...], ...] = ()  # likewise, where ids are matched
     secure: bool = False
     checked: bool = False
     keys: bool = False
     in_the_clear: bool = False
+    some_missing: bool = False  # whether secure sums are over those who are there
+    noise: DifferentialPrivacy | None = None  # by which every party draws noise
     warning: str = ""
 
     def up(self, exchange: Exchange) -> int:
@@ -77,6 +85,12 @@ class MessageList:
     def down(self, exchange: Exchange) -> int:
         """Bytes of numbers in a message to a party, at most: with the sums of the exchange before it."""
         return exchange.message.size + self.told(exchange)
+
+    def asked(self, exchange: Exchange) -> str:
+        """Who gets the message, in words."""
+        if exchange.drawn is not None:
+            return f"{exchange.asked} of {len(self.parties)} parties, drawn anew"
+        return "all parties" if exchange.among is None else f"{exchange.among} parties"
 
     def told(self, exchange: Exchange) -> int:
         """Bytes of the sums of the exchange before, at most: which one that is, depends on the run."""
@@ -98,7 +112,7 @@ class MessageList:
             (
                 PARTS[e.part],
                 _words(e.title),
-                "all parties" if e.among is None else f"{e.among} parties",
+                self.asked(e),
                 f"{self.down(e):,}" + (" at most" if self.told(e) else ""),
                 _listed(e.message, {}) + (f"; {SUMS_TOLD} (at most {self.told(e):,} bytes)" if self.told(e) else ""),
                 f"{self.up(e):,}",
@@ -106,11 +120,8 @@ class MessageList:
             )
             for e in self.exchanges
         ]
-        if self.test is not None:
-            asked, told = self.test
-            words = "once, after the last round", "count on the rows that it holds out", "all parties"
-            rows.append((*words, f"{asked.size:,}", _listed(asked, {}), f"{told.size:,}", _listed(told, {})))
-        return [*self.matching, *self.recipe, *rows, *([] if self.evaluation is None else [self.evaluation])]
+        last = [row for row in (self.test, self.evaluation) if row is not None]
+        return [*self.matching, *self.recipe, *rows, *last]
 
 
 def _listed(layout: Layout, kinds: dict[str, str]) -> str:
@@ -145,15 +156,17 @@ def wire(pact: Pact) -> MessageList:
     bound = pact.bind(tables)
     plan = ExchangePlan.of(pact.method_for(bound.setting), bound)
     last = None if pact.evaluate is None or pact.columns else _evaluation(pact, bound.shape.size)
-    test = None if pact.promise is None else (message_layout(bound.shape), reply_layout(pact.promise))
+    test = None if pact.promise is None else _test(pact, pact.promise, bound.shape)
     exchanges, title = tuple(plan.exchanges.values()), pact.title_for(bound.setting)
-    description, fit = _description(pact, tables), recipe_messages(pact.recipe, pact.is_secure)
+    combined = SUMMED if pact.is_secure else COMBINED
+    fit = recipe_messages(pact.recipe, combined[".sum"], combined[".per_party"], pact.is_secure)
+    description = _description(pact, tables)
     matching = matching_messages(pact)
     secure, checked, keys = pact.is_secure, pact.checks_points, pact.keys is not None
     clear, warning = pact.options.get("privacy", "unsaid") is None, _warning(pact, plan, bound)
     return MessageList(
         pact.digest, title, pact.parties, exchanges, description, last, test, fit, matching, secure, checked, keys, clear,
-        warning,
+        pact.some_missing, pact.privacy if isinstance(pact.privacy, DifferentialPrivacy) else None, warning,
     )  # fmt: skip
 
 
@@ -167,7 +180,7 @@ def _warning(pact: Pact, plan: ExchangePlan, bound: Bound) -> str:
     except ValueError as error:
         return f"This run would be refused: {error}."
     names = () if pact.is_secure else exposed(pact.options_for(bound.setting), bound.setting)
-    return f"Beware: {exposed_in_words(names, bound.setting)}." if names else ""
+    return f"Beware: {exposed_in_words(names, bound.setting.size)}." if names else ""
 
 
 def _description(pact: Pact, tables: Parties | ColumnParties) -> str:
@@ -181,6 +194,10 @@ def _description(pact: Pact, tables: Parties | ColumnParties) -> str:
     if told.totals:
         parts.append(f"the count or the sum of the weights of these: {'; '.join(told.totals)}")
     parts += [f"the groups of column {name}: {', '.join(map(repr, groups))}" for name, groups in told.groups.items()]
+    if pact.hides_counts and pact.evaluate is not None and pact.question().group is not None:
+        counted, few = groups_of(table, pact.question())
+        listed = ", ".join(map(repr, (*counted, *few)))
+        parts.append(f"the groups of column {pact.question().group}, for the evaluation: {listed}")
     return f"before the first round a party describes its table, {party} so: {'; '.join(parts)}"
 
 
@@ -189,6 +206,10 @@ def _evaluation(pact: Pact, size: int) -> tuple[str, ...]:
     question, down = pact.question(), parameters_layout(size)
     cells, bins = ("4 integers", "integers") if question.weights is None else ("4 integers and 8 numbers", "numbers")
     bytes_up = 8 * ((4 if question.weights is None else 12) + 2 * question.bins)
+    names, kept = "names of groups, ", COMBINED[".per_party"]
+    if pact.hides_counts:
+        bytes_up = sealed_sums_layout(Counts.specs(1, question)).size - NUMBER_BYTES
+        names, kept = "", SUMMED[".sum"]
     return (
         "once, after the end",
         "evaluate",
@@ -196,6 +217,24 @@ def _evaluation(pact: Pact, size: int) -> tuple[str, ...]:
         f"{down.size + 8:,}",
         f"parameters ({size} numbers), threshold (1 number)",
         f"{bytes_up:,} for each group",
-        f"the server keeps apart by party: names of groups, rows by label and decision ({cells}), histogram of scores by label "
-        f"(2 x {question.bins} {bins})",
+        f"{kept}: {names}rows by label and decision ({cells}), histogram of scores by label (2 x {question.bins} {bins})",
     )
+
+
+def _test(pact: Pact, promise: AgreedPromise, shape: Shape) -> tuple[str, ...]:
+    """The row of the test: what is asked of a party, and what it counts on the rows that it holds out."""
+    asked, told = message_layout(shape), reply_layout(promise)
+    size, sends = told.size, _listed(told, {})
+    if pact.hides_counts:
+        size = sealed_sums_layout(*secure_specs(promise)).size
+        means, single = len(promise.statements.means), len(promise.statements.means) - len(summed_places(promise))
+        parts = [f"{COMBINED['.per_party']}: rows ({means} integers)"]
+        of_each = "of means that a limit at each party is about"
+        parts[0] += (
+            f", totals ({single} numbers) and values outside the range ({single} integers) {of_each}" if single else ""
+        )
+        of_all = "totals and values outside the range of means that limits over all rows alone are about"
+        parts += [f"{SUMMED['.sum']}: {of_all} ({means - single} of each)"] if means > single else []
+        sends = "; ".join(parts)
+    words = "once, after the last round", "count on the rows that it holds out", "all parties"
+    return (*words, f"{asked.size:,}", _listed(asked, {}), f"{size:,}", sends)

@@ -1,10 +1,12 @@
 """A party's end of a run: it answers messages from its own rows, keeps its own state, and refuses what was not agreed on.
 
 match   where the pact has `align`: ids are matched, so that all have the same rows in the same order; see deploy/matching.py
-keys, survey, measure  where the pact has a recipe: what it tells of its columns so that all can agree; see deploy/preparation.py
+survey, measure  where the pact has a recipe: what it tells of its columns so that all can agree; see deploy/preparation.py
+keys    where sums are secure, before each question outside of rounds: its public key for that question
 hello   the pact's digest: the party compares it with its own, asks its policy, and describes its table
 meet    what all described: the party traces the method and makes its functions; or goes on from a state that it saved
 step    one exchange: its state and the message go in, its new state and its reply come out
+seal    where sums are secure and parties may miss exchanges: its reply to the step, masked for those who are there
 enough  while a step is at work: the other parties have answered, so that a patient one comes to its end
 count   where the pact has a promise: what it counts on its held-out rows at the candidate's parameters, once a run
 keep    write a version of the state to the party's disk, so that a run can be resumed from it
@@ -12,6 +14,8 @@ end     how the run ended: write what the party keeps of the answer: its part of
 evaluate  where the pact has `evaluate`: score the own rows with the answer, and reply with counts
 """
 
+import contextlib
+import dataclasses
 import hashlib
 import json
 import os
@@ -19,7 +23,6 @@ import pathlib
 import platform
 import re
 import threading
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -31,12 +34,15 @@ from fedpact.deploy.matching import MOST, Matching, own_rows
 from fedpact.deploy.party_run import PartyRun
 from fedpact.deploy.policy import Policy
 from fedpact.deploy.preparation import Preparing, agreed_recipe
-from fedpact.deploy.promise import HeldOut
+from fedpact.deploy.promise import HeldOut, apart_and_summed, reply_layout
 from fedpact.deploy.secure_sums import OwnKeys
+from fedpact.deploy.status_of_party import PartyStatus
 from fedpact.engines.serialization import HEADER, Refused, is_finite, pack, unpack
+from fedpact.engines.summing import sealed_sums
+from fedpact.evaluation.counts import groups_of
 from fedpact.federation.description import Description
 from fedpact.federation.table import Table
-from fedpact.precision import in_double, kept_programs
+from fedpact.precision import compiled_by_one, in_double, kept_programs
 from fedpact.preparation.agreed import AgreedRecipe
 from fedpact.preparation.recipe import Recipe
 from fedpact.run.pact import Pact
@@ -78,16 +84,21 @@ class Site:
         self.greeted: tuple[str, str, Table, HeldOut | None, AgreedRecipe | None] | None = None
         self.described: Description | None = None
         self.preparing: tuple[str, Preparing] | None = None  # the run, and what is told of the raw frame in it
-        self.recipe_keys: OwnKeys | None = None  # of the last session that fitted it, where sums are secure
         self.matching: Matching | None = None  # of the last run that matched ids
         self.run: PartyRun | None = None
         self.keys: OwnKeys | None = None  # of the last greeting, where sums are secure
         self.received = b""  # a digest of the message that is being answered
         self._one_at_a_time = threading.Lock()
+        self.status = PartyStatus(self.folder, party, self.pact.digest)
 
     @in_double
     def answer(self, message: bytes) -> bytes:
-        """The answer to a message; a refusal is one too. Why something failed here is written to this process's own log."""
+        """The answer to a message; a refusal is one too. Why something failed here is written to the party's own folder."""
+        reply = self._answer(message)
+        self.status.answered(len(reply))
+        return reply
+
+    def _answer(self, message: bytes) -> bytes:
         words: dict[str, Any] = {}
         try:
             # a meeting has the words of all parties, and other messages the arrays that the plan says
@@ -95,9 +106,10 @@ class Site:
             words, arrays = unpack(message, max(self._most(), told + (0 if self.run is None else self.run.most)), told)
             answers: dict[str, Callable[..., bytes]] = {
                 "hello": self._hello, "meet": self._meet, "step": self._step, "keep": self._keep, "end": self._end,
-                "evaluate": self._evaluate, "count": self._count, "keys": self._keys, "survey": self._survey,
-                "measure": self._measure, "match": self._match,
+                "evaluate": self._evaluate, "count": self._count, "survey": self._survey, "measure": self._measure,
+                "match": self._match, "keys": self._session_key, "seal": self._seal,
             }  # fmt: skip
+            self.status.asked(words, len(message))
             if words.get("kind") == "enough":
                 return self._enough(words)
             if words.get("kind") not in answers:
@@ -108,9 +120,10 @@ class Site:
         except UnknownRun as error:
             return self._reply(words, refused=str(error), restarted=True)
         except Refused as error:
+            self.status.refused(str(error))
             return self._reply(words, refused=str(error))
         except Exception as error:  # its text may hold values of rows
-            traceback.print_exc()
+            self.status.failed(error)
             return self._reply(words, refused=f"its process failed ({type(error).__name__}); its own log says why")
 
     def _most(self) -> int:
@@ -142,6 +155,7 @@ class Site:
         pact = self.pact
         self.policy.admit(pact.digest)
         self.policy.admit_sums(len(pact.parties), pact.is_secure, pact.keys is not None, bool(pact.disclose))
+        self.policy.admit_points(pact.checks_points, pact.keys is not None)
         if self.pact.algorithm is not None:
             self.policy.admit_batch(self.pact.algorithm.rows_per_mean)
         return names[0], names[1]
@@ -156,29 +170,29 @@ class Site:
         return self._reply(words, told, **more)
 
     def _survey(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
-        named, recipe = self._admitted(words), self.pact.recipe
-        run = named[0]
+        (run, _), recipe = self._admitted(words), self.pact.recipe
         if not isinstance(recipe, Recipe):
             raise Refused("its pact has no recipe to be fitted")
         self.askings.admit("survey", None)
-        preparing = self._preparing(run, recipe)
+        survey = self._preparing(run, recipe).survey
+        told = survey.sums | survey.extremes
         if self.pact.is_secure:
-            if self.recipe_keys is None or self.recipe_keys.named != named:
-                raise Refused(
-                    "it has told no key for its recipe in this session, or its process was restarted; start again"
-                )
-            preparing.masks = self.recipe_keys.masks(words)
-        survey = preparing.survey
-        sums = preparing.told(survey.sums, 0, self.received, self.pact.parties)
-        return self._reply(words, {**survey.extremes, **sums}, survey=survey.words)
+            told = self._sealed(words, survey.sums, survey.extremes)
+        return self._reply(words, told, survey=survey.words)
 
-    def _keys(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
-        named = self._admitted(words)
-        if not isinstance(self.pact.recipe, Recipe) or not self.pact.is_secure:
-            raise Refused("its pact has no recipe that is fitted with secure sums")
-        if self.recipe_keys is None or self.recipe_keys.named != named:
-            self.recipe_keys = OwnKeys(self.pact, self.party, self.policy, *named)
-        return self._reply(words, session_key=self.recipe_keys.told())
+    def _session_key(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
+        if not self.pact.is_secure:
+            raise Refused("its pact adds up in the clear, which takes no keys")
+        self.keys = OwnKeys(self.pact, self.party, self.policy, str(words.get("run")), str(words.get("session")))
+        return self._reply(words, session_key=self.keys.told())
+
+    def _sealed(
+        self, words: dict[str, Any], sums: dict[str, np.ndarray], apart: dict[str, np.ndarray] | None = None
+    ) -> dict[str, np.ndarray]:
+        """Numbers outside of the method's exchanges, masked by the keys in the message; `apart`: what is told in the clear."""
+        if self.keys is None:
+            raise Refused("it was not asked for its key: where sums are secure, that comes first")
+        return sealed_sums(sums, self.keys.masks(words), self.pact.parties, self.received, apart)
 
     def _preparing(self, run: str, recipe: Recipe) -> Preparing:
         """What is told of the raw frame in a run; a process that was restarted looks at the frame again."""
@@ -190,9 +204,10 @@ class Site:
         run, _ = self._admitted(words)
         if self.preparing is None or self.preparing[0] != run:
             raise Refused("it has not told of its columns in this run: the first message of a run is a survey")
-        self.askings.admit("measure", [{n: w for n, w in words.items() if n not in ("run", "session")}, arrays])
-        preparing = self.preparing[1]
-        return self._reply(words, preparing.told(preparing.measure(words, arrays), 1, self.received, self.pact.parties))
+        asked = {n: w for n, w in words.items() if n not in ("run", "session", "keys")}
+        self.askings.admit("measure", [asked, arrays])
+        told = self.preparing[1].measure(words, arrays)
+        return self._reply(words, self._sealed(words, told) if self.pact.is_secure else told)
 
     def _hello(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
         names = self._admitted(words)
@@ -209,17 +224,29 @@ class Site:
             self.policy.admit_means(list(zip(tested, held_out.counts, strict=True)))
         if setting.sends_row_outputs:
             self.policy.admit_row_outputs()
+        more: dict[str, Any] = {}
         description, means = setting.describe(self.pact.agreement, self.party, table)
         self.policy.admit_means(means)
         if self.pact.evaluate is not None and not self.pact.columns:
-            self.pact.question().check_columns(self.party, table)
+            more["groups"] = self._groups(table)
         self.greeted = names[0], names[1], table, held_out, recipe
         self.described = Description.read(json.loads(json.dumps(description.as_words())))  # as it arrives
-        more: dict[str, Any] = {} if held_out is None else {"held_out": held_out.as_words()}
-        if self.pact.is_secure:
+        if held_out is not None:
+            more["held_out"] = held_out.as_words()
+        if self.pact.is_secure and not self.pact.some_missing:
             self.keys = OwnKeys(self.pact, self.party, self.policy, *names)
             more["session_key"] = self.keys.told()
         return self._reply(words, description=description.as_words(), **more)
+
+    def _groups(self, table: Table) -> dict[str, Any] | None:
+        """The groups of the pact's evaluation, where its counts are added up in secret; None where each party tells its own."""
+        question = self.pact.question()
+        question.check_columns(self.party, table)
+        if not self.pact.hides_counts:
+            return None
+        few = max(question.min_rows, self.policy.min_rows)
+        counted, withheld = groups_of(table, dataclasses.replace(question, min_rows=few))
+        return {"groups": list(counted), "withheld": list(withheld)}
 
     def _meet(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
         named = words.get("run"), words.get("session")
@@ -234,7 +261,8 @@ class Site:
         if descriptions[own] != self.described:
             raise Refused("the server describes its table otherwise than it did itself")
         run = PartyRun(self, *self.greeted, descriptions, words)
-        run.masks = None if self.keys is None else self.keys.masks(words)
+        if self.pact.is_secure and not self.pact.some_missing and self.keys is not None:
+            run.masks = self.keys.masks(words)
         if words.get("resume") is not None:
             if self.party not in words["resume"]:
                 raise Refused("nothing of its state was saved in this run; begin a new one")
@@ -255,10 +283,19 @@ class Site:
             return run.last_reply  # the message came twice
         if not isinstance(number, int) or number <= run.last:
             raise Refused(f"message {number} comes late: {run.last} was answered already")
-        reply = run.step(words, arrays, self.received)
-        answer = self._reply(words, reply, number=number, finite=all(map(is_finite, reply.values())))
+        is_new, more = words.get("exchange") not in run.steps, {}
+        with compiled_by_one() if is_new else contextlib.nullcontext():
+            reply = run.step(words, arrays, self.received)
+        if run.waiting is not None and run.waiting.number == number:
+            self.keys = OwnKeys(self.pact, self.party, self.policy, run.name, f"{run.named[1]} {number}")
+            more["session_key"] = self.keys.told()
+        answer = self._reply(words, reply, number=number, finite=all(map(is_finite, reply.values())), **more)
         run.last, run.last_reply = number, answer
         return answer
+
+    def _seal(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
+        run = self._same(words)
+        return self._reply(words, run.sealed_for(words, self.received, self.keys), number=words.get("number"))
 
     def _enough(self, words: dict[str, Any]) -> bytes:
         run = self._same(words)
@@ -273,13 +310,20 @@ class Site:
         if run.follower is not None:
             asked = run.held_out.candidate(run.shape, arrays)
             run.follower.check_answer(asked.parameters, float(asked.threshold_shift))
-        return self._reply(words, run.held_out.answer(run.shape, arrays))
+        counts = run.held_out.answer(run.shape, arrays)
+        if not self.pact.hides_counts:
+            return self._reply(words, reply_layout(run.held_out.agreed).by_name(counts))
+        told, summed = apart_and_summed(run.held_out.agreed, counts)
+        return self._reply(words, self._sealed(words, summed, told) if summed else told)
 
     def _keep(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
         run = self._same(words)
         if run.follower is not None:
-            run.follower.heard(arrays)
-        run.save(run.version(words), int(words["as"]), words["kept"].get(self.party))
+            run.follower = run.follower.after(arrays)[0]
+        try:
+            run.save(run.version(words), int(words["as"]), words["kept"].get(self.party))
+        except OSError as error:
+            raise Refused(f"it cannot save its state: {error.strerror}") from None
         return self._reply(words)
 
     def _end(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
@@ -289,11 +333,18 @@ class Site:
         except ValueError as error:
             raise Refused(str(error)) from None
         run.hand_out(run.version(words), outcome)
+        self.status.ended(outcome)
         return self._reply(words)
 
     def _evaluate(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
         counts = self._same(words).evaluate(words, arrays)
-        return self._reply(words, counts.arrays(), **counts.words())
+        if not self.pact.hides_counts:
+            return self._reply(words, counts.arrays(), **counts.words())
+        try:
+            told = counts.over(list(words.get("groups") or ()))
+        except (TypeError, ValueError) as error:
+            raise Refused(str(error)) from None
+        return self._reply(words, self._sealed(words, told.arrays()))
 
     def _same(self, words: dict[str, Any]) -> PartyRun:
         if self.run is None or self.run.named != (words.get("run"), words.get("session")):

@@ -4,14 +4,14 @@ import dataclasses
 import functools
 import json
 import pathlib
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
 
 from fedpact.deploy.batch_secret import batch_secret
 from fedpact.deploy.follower import Follower
+from fedpact.deploy.noise import OwnNoise
 from fedpact.deploy.promise import HeldOut, told_of
 from fedpact.deploy.row_sets import admit_row_sets, sets_held_out, sets_of_evaluation, sets_of_problem
 from fedpact.deploy.starts import with_drawn_starts
@@ -28,17 +28,33 @@ from fedpact.preparation.agreed import AgreedRecipe
 from fedpact.problem.oracle import Oracle
 from fedpact.problem.scores import scores_of
 from fedpact.problem.statement import Problem
+from fedpact.protocol.ring import FEWEST
 from fedpact.run.checkpoint import named_leaves, npz
 from fedpact.run.fingerprint import digest, digest_of_data
 from fedpact.run.saved_model import MODEL, Outcome, part_of
+from fedpact.settings.base import Bound
 
 if TYPE_CHECKING:
     from fedpact.deploy.party import Site
+    from fedpact.deploy.secure_sums import OwnKeys
     from fedpact.privacy.masks import Masks
     from fedpact.run.pact import Pact
 
 
 SERVER_LEAF = " of the server "  # what a party saves of the server's state beside its own
+
+
+class Waiting(NamedTuple):
+    """A reply that waits until it is known who is there.
+
+    - `group`: everybody who was asked. `sealed`: the digest of the message with those who are there, and what was sent.
+    """
+
+    number: int
+    reply: Layout
+    arrays: dict[str, np.ndarray]
+    group: list[str]
+    sealed: tuple[bytes, dict[str, np.ndarray]] | None = None
 
 
 class PartyRun:
@@ -69,10 +85,12 @@ class PartyRun:
             self._admit_rows(site, agreement.problem, own, np.asarray(bound.start))
         if isinstance(own, Oracle) and site.policy.secret_batches:  # over columns all draw the same rows
             own = dataclasses.replace(own, batch_secret=batch_secret(site.folder, pact.digest))
-        self.own: Any = own
         bound = bound.secured(pact.checks_points) if pact.is_secure else bound
+        bound, self.noise = self._behind_noise(site, bound)
+        self.own: Any = own if self.noise is None else self.noise.behind(own)
         bound = with_drawn_starts(bound, pact, agreement)
         self.masks: Masks | None = None  # where sums are secure
+        self.waiting: Waiting | None = None  # where parties may miss exchanges: its last reply
         self.follower: Follower | None = None  # where points are checked
         self.bound, self.problem = bound, agreement.problem
         setting, self.shape = bound.setting, bound.shape
@@ -95,6 +113,17 @@ class PartyRun:
         exchanges = self.plan.exchanges.values()
         told = max(sealed_layout(e.reply, True).size for e in exchanges) if pact.checks_points else 0
         self.most = told + max(self.shape.size * 8, *(e.message.size for e in exchanges))
+
+    def _behind_noise(self, site: "Site", bound: Bound) -> tuple[Bound, OwnNoise | None]:
+        """Where the pact has `fp.DifferentialPrivacy`, the problem as it is told, and what this party adds to its answers."""
+        try:
+            private = site.pact.private(bound)
+        except ValueError as error:
+            raise Refused(str(error)) from None
+        if private is None:
+            site.policy.admit_noise(None, None, None)
+            return bound, None
+        return private.traced(bound), OwnNoise(private, bound, site.folder, site.pact.digest, site.policy)
 
     def _admit_rows(self, site: "Site", problem: Problem, own: Oracle, start: np.ndarray) -> None:
         """Refuse numbers whose difference is over too few rows."""
@@ -141,18 +170,21 @@ class PartyRun:
         name = str(words.get("exchange"))
         if name not in self.plan:
             raise Refused(f"no exchange of this run is called {name!r}")
-        exchange = self.plan[name]
+        exchange, ahead = self.plan[name], None
         if exchange.among not in (None, self.role):
             raise Refused(f"{name!r} is for {exchange.among} parties, and it is {self.role}")
         if self.site.pact.checks_points:
-            self.follower = self.follower or self._follower(words)
-            arrays = self.follower.follow(name, arrays)
+            ahead, arrays = (self.follower or self._follower(words)).follow(name, arrays)
         exchange.message.check(arrays, finite=words.get("finite") is not False)
+        if name not in self.steps:
+            self.steps[name] = jax.jit(exchange.step), exchange.drawn and jax.jit(exchange.drawn)
+        (step, drawn), message = self.steps[name], exchange.message.as_tree(arrays)
+        if drawn is not None and self.place not in np.asarray(drawn(message)):
+            raise Refused("it is asked to take part in a round whose draw leaves it out")
         before, self.number = self.states[self.version(words)], int(words["number"])
         self.site.askings.admit(name, [arrays, before, self._data], exchange.part == "round")
-        if name not in self.steps:
-            self.steps[name] = jax.jit(exchange.step)
-        state, reply = self.steps[name](self.own, before, exchange.message.as_tree(arrays))
+        own = self.own if self.noise is None else self.noise.fresh(self.own, exchange.part)
+        state, reply = step(own, before, message)
         arrays = exchange.reply.by_name(reply)
         exchange.reply.check(arrays, finite=False)
         if self.site.pact.largest_reply is not None:
@@ -160,14 +192,40 @@ class PartyRun:
         number, oldest = self.number, int(words["oldest"][self.site.party])
         self.states = {v: s for v, s in self.states.items() if v == NOTHING or v >= oldest} | {number: state}
         self.made_by = {v: by for v, by in self.made_by.items() if v in self.states} | {number: name}
-        if self.follower is not None:
-            self.follower.answers(name, number, received)
-        if self.masks is None or not is_sealed(exchange.reply):
+        if ahead is not None:
+            ahead.answers(name, number, received)
+            self.follower = ahead
+        if not self.site.pact.is_secure or not is_sealed(exchange.reply):
             return arrays
         if not all(map(is_finite, arrays.values())):  # the server learns no more than that somebody's are not
-            print(f"fedpact: its numbers in {exchange.title!r} are not finite", file=sys.stderr, flush=True)
+            self.site.status.say(f"its numbers in {exchange.title!r} are not finite", now=True)
         group = [n for n, active in self.active.items() if exchange.among in (None, "active" if active else "passive")]
+        if self.site.pact.some_missing:
+            self.waiting = Waiting(number, exchange.reply, arrays, group)
+            return {}
+        assert self.masks is not None
         return sealed(exchange.reply, arrays, self.masks, group, number, received)
+
+    def sealed_for(self, words: dict[str, Any], received: bytes, keys: "OwnKeys | None") -> dict[str, np.ndarray]:
+        """Its last reply, masked for those whose keys are in the message; for no others after that. received: its digest."""
+        waiting, told = self.waiting, words.get("keys")
+        if waiting is None or keys is None or words.get("number") != waiting.number:
+            raise Refused(f"it has no reply to message {words.get('number')} that waits for the other parties")
+        if waiting.sealed is not None:
+            if waiting.sealed[0] != received:
+                raise Refused(
+                    "it has sealed this reply for other parties already: a second sum would tell the difference"
+                )
+            return waiting.sealed[1]
+        if not isinstance(told, dict) or self.site.party not in told or not set(told) <= set(waiting.group):
+            raise Refused("those who are there are not among the pact's parties, or it is not among them itself")
+        fewest = max(FEWEST, self.site.policy.min_parties)
+        if len(told) < fewest:
+            raise Refused(f"a sum over {', '.join(told)} alone: there have to be {fewest} parties at least")
+        among = [name for name in waiting.group if name in told]
+        arrays = sealed(waiting.reply, waiting.arrays, keys.masks(words, among), among, waiting.number, received)
+        self.waiting = waiting._replace(arrays={}, sealed=(received, arrays))
+        return arrays
 
     def _follower(self, words: dict[str, Any]) -> Follower:
         """What follows the server, from the first message on, which brings the secret of all parties."""
@@ -179,7 +237,7 @@ class PartyRun:
                 masks.open(first, (words.get("envelopes") or {}).get(self.site.party))
             except ValueError as error:
                 raise Refused(str(error)) from None
-        follower = Follower(self.method, self.bound, self.plan, pact.goal, pact.agreement.seed, masks)
+        follower = Follower(self.method, self.bound, self.plan, pact.goal(self.method), pact.agreement.seed, masks)
         follower.saved = self.saved_server
         return follower
 

@@ -17,12 +17,19 @@ max_ids = 1000000           # ids of any other party's list that it blinds in on
                             # dishonest party or server may make (default: no limit)
 secure_summation = false    # whether the server may learn sums over parties only, added up in secret, of parties whose keys
                             # are in the pact (default: false)
+checked_points = false      # whether the party has to compute every point that it is asked at itself, from the sums of all, so
+                            # that a server cannot choose points; of parties whose keys are in the pact (default: false)
 min_parties = 3             # in a sum that is added up in secret (default: 3)
+max_epsilon = 3.0           # ε that all runs of a pact together may spend of its rows, by noise that the party adds itself
+                            # (fp.DifferentialPrivacy); a pact without noise is refused (default: no noise is demanded)
+max_delta = 1e-5            # the largest δ that goes with it (default: 1e-5)
+min_noise = 5.0             # the least noise of a round, in units of a row's largest influence on it (default: any)
 signing_key = "own.key"     # the party's own key, as `fedpact keys` makes it; relative to this file (default: FEDPACT_KEY, or
                             # where `fedpact keys` puts it)
 """
 
 import dataclasses
+import math
 import os
 import pathlib
 import re
@@ -43,9 +50,11 @@ class Policy:
     evaluation tells of a group and label (default 1).
     max_rounds: that it answers for one pact, over all runs (default None: no limit). files: sha256 of the files that a pact may
     consist of (default None: any). secret_batches: mini-batches are drawn with a secret of the party (default true).
-    secure_summation: the server may learn sums over parties
-    only, of parties whose keys the pact names (default false). min_parties: in such a sum (default 3). signing_key: the file
-    of the party's own key (default None: see fedpact.deploy.secure_sums).
+    secure_summation: the server may learn sums over parties only, of parties whose keys the pact names (default false).
+    checked_points: the party computes the points that it is asked at itself, and refuses others (default false). min_parties:
+    in a secure sum (default 3). signing_key: the file of the party's own key (default None: see fedpact.deploy.secure_sums).
+    max_epsilon: that all runs of a pact may spend (default None: no noise is demanded), at a δ of at most max_delta (default
+    1e-5). min_noise: the least noise multiplier of a round (default None: any).
     matching: it takes part in private matchings of ids (default true). max_ids: of any other party's list that it blinds in one
     run (default None: no limit).
     """
@@ -60,6 +69,10 @@ class Policy:
     max_ids: int | None = None
     files: tuple[str, ...] | None = None
     secret_batches: bool = True
+    checked_points: bool = False
+    max_epsilon: float | None = None
+    max_delta: float = 1e-5
+    min_noise: float | None = None
 
     @classmethod
     def read(cls, path: str | os.PathLike[str] | None) -> "Policy":
@@ -77,13 +90,18 @@ class Policy:
             raise ValueError(f"{path} is no TOML file: {error}") from None
         kinds = {
             "digests": list, "min_rows": int, "max_rounds": int, "secure_summation": bool, "min_parties": int, "signing_key": str,
-            "matching": bool, "max_ids": int, "files": list, "secret_batches": bool,
+            "matching": bool, "max_ids": int, "files": list, "secret_batches": bool, "checked_points": bool, "max_epsilon": float,
+            "max_delta": float, "min_noise": float,
         }  # fmt: skip
         for name, value in conditions.items():
             if name not in kinds:
                 raise ValueError(f"{path}: {name!r} is no condition; there are {', '.join(kinds)}")
-            if type(value) is not kinds[name] or (kinds[name] is int and value < 1):
-                wanted = "a positive whole number" if kinds[name] is int else f"a {kinds[name].__name__}"
+            number = kinds[name] is float and type(value) in (int, float) and 0 < value < math.inf
+            if not number and (
+                type(value) is not kinds[name] or kinds[name] is float or (kinds[name] is int and value < 1)
+            ):
+                words = {int: "a positive whole number", float: "a number above 0"}
+                wanted = words.get(kinds[name], f"a {kinds[name].__name__}")
                 raise ValueError(f"{path}: {name} = {value!r} should be {wanted}")
         lists = {name: tuple(map(str, value)) for name, value in conditions.items() if kinds[name] is list}
         wrong = [each for each in lists.get("files", ()) if not re.fullmatch("[0-9a-f]{64}", each)]
@@ -123,6 +141,33 @@ class Policy:
         if disclose:
             raise Refused(
                 "its policy demands secure sums, and by disclose=True parties tell their constraints one by one"
+            )
+
+    def admit_points(self, checked: bool, known: bool) -> None:
+        """Refuse a server that may choose the points; `checked`: whether the parties compute them, `known`: as above."""
+        if self.checked_points and not (checked and known):
+            missing = "does not check them" if known else "has no `keys` of the parties: see `fedpact keys`"
+            raise Refused(
+                f"its policy demands checked points, and the pact {missing}; they are checked by default with secure sums and "
+                "`keys`, over rows and where the server has no rows of its own"
+            )
+
+    def admit_noise(self, epsilon: float | None, delta: float | None, multiplier: float | None) -> None:
+        """Refuse noise that is too little: ε and δ of a pact, and the noise multiplier of a round; None where it has no noise."""
+        if multiplier is None or epsilon is None or delta is None:
+            if self.max_epsilon is not None or self.min_noise is not None:
+                raise Refused(
+                    "its policy demands noise, and the pact has none: options = {'privacy': fp.DifferentialPrivacy}"
+                )
+            return
+        if self.max_epsilon is not None and (epsilon > self.max_epsilon or delta > self.max_delta):
+            raise Refused(
+                f"its policy allows ε = {self.max_epsilon:g} at a δ of {self.max_delta:g}, and the pact has ε = {epsilon:g} at "
+                f"{delta:g}"
+            )
+        if self.min_noise is not None and multiplier < self.min_noise:
+            raise Refused(
+                f"its policy demands a noise multiplier of {self.min_noise:g}, and the pact's is {multiplier:.4g}"
             )
 
     def admit_means(self, means: list[tuple[str, int]]) -> None:

@@ -2,7 +2,8 @@
 
 In its answer to `hello` a party tells over how many of its held-out rows each mean is taken, and how often these rows were asked
 before; with that of all parties, in `meet`, every site makes the same tightened problem. After the run the server sends the
-candidate's parameters once (`count`), and a party answers with its counts. Neither the rows nor the draw leave the party.
+candidate's parameters once (`count`), and a party answers with its counts; where sums are secure, those that only limits over all
+rows are about are added up in secret. Neither the rows nor the draw leave the party.
 """
 
 import hashlib
@@ -16,6 +17,7 @@ import numpy as np
 
 from fedpact.engines.remote import Link, PartyRefused
 from fedpact.engines.serialization import Layout, Refused
+from fedpact.engines.summing import Specs
 from fedpact.federation.fingerprint import digest_of_data
 from fedpact.federation.table import Table
 from fedpact.files import private_folder, write
@@ -27,6 +29,7 @@ from fedpact.records import Record
 from fedpact.run.promise import Promise, judged, shift_of
 from fedpact.run.result import Result
 
+NAMES = ("rows", "totals", "outside")
 LEDGER = "promises.json"  # in a party's folder: by held-out rows the runs that asked them, and with which parameters
 
 
@@ -70,7 +73,7 @@ class HeldOut:
         """What the party tells before the first round."""
         return {"rows": self.rows.rows, "counts": self.counts, "asked": self.asked_before, "drawn_as": self.key}
 
-    def answer(self, shape: Shape, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def answer(self, shape: Shape, arrays: dict[str, np.ndarray]) -> Counts:
         """The counts at a candidate's parameters, one candidate in each run; it is written down before it is answered."""
         means, asked = self.agreed.statements.means, self.candidate(shape, arrays)
         w = asked.parameters
@@ -87,7 +90,7 @@ class HeldOut:
         write(self.file, json.dumps(ledger).encode())
         tallies = counted(means, self.party, self.rows, shape.unravel(w), float(asked.threshold_shift))
         columns = zip(*((tally.rows, tally.total, tally.outside) for tally in tallies), strict=True)
-        return reply_layout(self.agreed).by_name(Counts(*map(np.array, columns)))
+        return Counts(*map(np.array, columns))
 
     @staticmethod
     def candidate(shape: Shape, arrays: dict[str, np.ndarray]) -> "Candidate":
@@ -109,6 +112,28 @@ def reply_layout(agreed: AgreedPromise) -> Layout:
     """Of a party's answer."""
     count = len(agreed.statements.means)
     return Layout.of(Counts(_spec((count,), np.int64), _spec((count,), np.float64), _spec((count,), np.int64)))
+
+
+def summed_places(agreed: AgreedPromise) -> list[int]:
+    """The means that no limit at single parties is about: sums over all parties are enough of these."""
+    single = {place for s in agreed.statements.each if s.party is not None for place in s.places}
+    return [place for place in range(len(agreed.statements.means)) if place not in single]
+
+
+def apart_and_summed(agreed: AgreedPromise, counts: Counts) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """A party's answer where sums are secure: what the server needs of each party, and what it needs the sum of."""
+    summed = summed_places(agreed)
+    single = [place for place in range(len(counts.rows)) if place not in summed]
+    told = {"rows": counts.rows, "own totals": counts.totals[single], "own outside": counts.outside[single]}
+    return told, {"totals": counts.totals[summed], "outside": counts.outside[summed]} if summed else {}
+
+
+def secure_specs(agreed: AgreedPromise) -> tuple[Specs, Specs]:
+    """The shapes and kinds of these: what is added up, and what is not."""
+    means, summed = len(agreed.statements.means), len(summed_places(agreed))
+    single = means - summed
+    apart = {"rows": ((means,), "i"), "own totals": ((single,), "f"), "own outside": ((single,), "i")}
+    return {"totals": ((summed,), "f"), "outside": ((summed,), "i")} if summed else {}, apart
 
 
 def _spec(shape: tuple[int, ...], kind: Any) -> Any:
@@ -151,16 +176,49 @@ def told_of(held_out: HeldOut, parties: Sequence[str], meeting: Mapping[str, Any
     return told
 
 
-def tested(link: Link, told: Told, result: Result) -> Promise:
-    """The server's part of the test: one exchange of counts, where the candidate is converged."""
-    tallies = None
+def tested(link: Link, told: Told, result: Result, hidden: bool) -> Promise:
+    """The server's part of the test: one exchange of counts, where the candidate is converged.
+
+    hidden: whether counts are told of each party only where a limit is at each.
+    """
+    tallies = together = None
     if result.converged:
-        shape, layout, tallies = Shape.of(result.params), reply_layout(told.agreed), {}
+        shape = Shape.of(result.params)
         message = message_layout(shape).by_name(Candidate(shape.ravel(result.params), np.asarray(shift_of(result))))
-        for party, named in link.gather({"kind": "count"}, message, layout).items():
-            counts: Counts = layout.as_tree(named)
-            if counts.rows.tolist() != list(told.counts[party]):
+        summed, counts = (_hidden_counts if hidden else _counts)(link, told.agreed, message)
+        for party, own in counts.items():
+            if own.rows.tolist() != list(told.counts[party]):
                 raise PartyRefused(party, "it counts other numbers of held-out rows than it told at the start")
-            columns = counts.rows.tolist(), counts.totals.tolist(), counts.outside.tolist()
-            tallies[party] = tuple(Tally(*own) for own in zip(*columns, strict=True))
-    return judged(result, told.agreed, tallies, told.rows, told.drawn_as)
+        tallies = {party: _tallies(own) for party, own in counts.items()}
+        together = None if summed is None else _tallies(summed)
+    return judged(result, told.agreed, tallies, told.rows, told.drawn_as, together)
+
+
+def _tallies(counts: Counts) -> tuple[Tally, ...]:
+    columns = counts.rows.tolist(), counts.totals.tolist(), counts.outside.tolist()
+    return tuple(Tally(*own) for own in zip(*columns, strict=True))
+
+
+def _counts(link: Link, agreed: AgreedPromise, message: dict[str, np.ndarray]) -> tuple[None, dict[str, Counts]]:
+    layout = reply_layout(agreed)
+    answers = link.gather({"kind": "count"}, message, layout)
+    return None, {party: layout.as_tree(named) for party, named in answers.items()}
+
+
+def _hidden_counts(
+    link: Link, agreed: AgreedPromise, message: dict[str, np.ndarray]
+) -> tuple[Counts, dict[str, Counts]]:
+    """Of all parties together, and of each party; NaN where a party's own total is not known."""
+    specs, apart = secure_specs(agreed)
+    sums, answers = link.ask_sums({"kind": "count"}, message, specs, apart)
+    places = summed_places(agreed)
+    single = [place for place in range(len(agreed.statements.means)) if place not in places]
+    counts = {}
+    for party, (_, own) in answers.items():
+        totals, outside = np.full(len(own["rows"]), np.nan), np.zeros(len(own["rows"]), np.int64)
+        totals[single], outside[single] = own["own totals"], own["own outside"]
+        counts[party] = Counts(own["rows"], totals, outside)
+    together = Counts(*(np.sum([getattr(own, n) for own in counts.values()], axis=0) for n in NAMES))
+    if places:
+        together.totals[places], together.outside[places] = sums["totals"], sums["outside"]
+    return together, counts

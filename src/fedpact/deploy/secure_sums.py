@@ -1,8 +1,14 @@
 """A party's keys in a run with secure sums: it signs a key for the session, checks the others', and agrees on masks with them.
 
-keys    where a recipe is fitted: the same as in hello and meet, for the sums of the recipe's two questions
 hello   its reply has a fresh X25519 key, signed with the party's own key where the pact names it
 meet    has the keys of all; from them, and from the whole message, come the masks of every exchange that follows
+keys    the same for one question outside of the method's exchanges (recipe, evaluation, promise), which has the keys of all
+
+Where parties may miss exchanges, a mask for somebody who is missing would not cancel. So a party does its step, says that it is
+ready, with a key for this exchange alone, and sends nothing of its reply yet:
+
+seal    has the keys of all who are ready; the party sends its reply, masked for just these, and for no other list. There is no
+        sum over all beside that over those who are there, and parties that got different lists have masks that do not cancel.
 
 Without `keys` in the pact nobody can tell whose keys these are: then sums are secure against a server that looks, and not
 against one that puts its own keys in the parties' places.
@@ -10,6 +16,7 @@ against one that puts its own keys in the parties' places.
 
 import os
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 from fedpact.deploy.policy import Policy
@@ -37,7 +44,7 @@ class OwnKeys:
         from fedpact.privacy.masks import SessionKey
 
         self._pact, self._party, self._policy = pact, party, policy
-        self.named = run, session
+        self._named = run, session
         self._key = SessionKey(run, session, party)
 
     def told(self) -> dict[str, str]:
@@ -58,13 +65,16 @@ class OwnKeys:
             raise Refused("its key is another than the one that the pact names for it")
         return self._key.signed(own, self._pact.digest)
 
-    def masks(self, meeting: dict[str, Any]) -> Any:
-        """The masks of the session, from the message that all parties get. Refuses keys that are not the parties' own."""
+    def masks(self, meeting: dict[str, Any], among: Sequence[str] | None = None) -> Any:
+        """The masks of the session, from the message that all parties get. Refuses keys that are not the parties' own.
+
+        - `among`: whose keys there are (default: all parties').
+        """
         from fedpact.privacy.masks import Masks, check_told, transcript_of
 
         told = meeting.get("keys")
         try:
-            check_told(told, self._pact.parties, *self.named, self._pact.digest, self._pact.keys)
+            check_told(told, among or self._pact.parties, *self._named, self._pact.digest, self._pact.keys)
         except ValueError as error:
             raise Refused(str(error)) from None
         mine: Any = told

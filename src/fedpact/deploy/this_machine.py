@@ -5,7 +5,14 @@ import pathlib
 import re
 import signal
 import socket
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from fedpact.deploy.earlier_runs import REPORT
+from fedpact.deploy.overview import as_text, statuses
+from fedpact.deploy.status import FAILURE
+from fedpact.run.saved_model import MODEL
 
 
 def free_port() -> int:
@@ -15,23 +22,71 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+class Attempt(NamedTuple):
+    """How a run, or the rest of one, ended: whether it finished, and in words."""
+
+    finished: bool
+    message: str
+
+
+def run_until_finished(
+    attempt: Callable[[bool], Attempt],
+    revive: Callable[[], object],
+    folder: pathlib.Path,
+    retry: int,
+    resume: bool = False,
+) -> Attempt:
+    """One run, resumed where it stops.
+
+    - `attempt`: begins the run, or where True resumes it, and waits for its end.
+    - `revive`: starts what is not running any more; called before the run is resumed.
+    - `folder`: below it the server saves its state. Once a resumed run stops and has saved nothing new, it is given up.
+    - `retry`: how often it may be resumed (0 or more).
+    - `resume`: whether the first attempt goes on with an earlier one (default: no).
+    """
+    ended, before = attempt(resume), None
+    for number in range(1, retry + 1):
+        saved = {file: file.stat().st_mtime_ns for file in folder.glob("server/**/state.npz")}
+        if ended.finished or saved == before:
+            break
+        before = saved
+        print(f"fedpact: {ended.message.strip()}\nfedpact: resuming, {number} of {retry}", file=sys.stderr, flush=True)
+        revive()
+        ended = attempt(True)
+    return ended
+
+
+def where(folder: pathlib.Path) -> str:
+    """What a run has left in the server's folder, for whoever started it."""
+    return f"The result is in {folder}: the model in {MODEL}, the report page {REPORT}"
+
+
 def progress_in(folder: pathlib.Path) -> str:
-    """The newest line about a run's rounds that a server has written below a folder; "" where there is none yet."""
-    try:
-        files = sorted(folder.glob("server/**/progress.txt"), key=lambda file: file.stat().st_mtime)
-        return files[-1].read_text().strip() if files else ""
-    except OSError:  # it was replaced in this moment
-        return ""
+    """What server and parties say of the run below a folder, a line each; "" where there is nothing yet."""
+    return as_text(statuses(folder))
 
 
 def reasons_in(folder: pathlib.Path, parties: Sequence[str]) -> str:
-    """Of parties whose processes ran on this machine, the last error in their own logs, which nobody else is told."""
+    """Of parties whose processes ran on this machine, why they refused or failed, and what an exception said, which nobody
+    else is told."""
     told = []
-    for party in parties:
-        for log in sorted((folder / party).glob("*.txt")):
-            errors = re.findall(r"^\w*(?:Error|Exception)\b.*$", log.read_text(errors="replace"), re.MULTILINE)
-            told += [f"{log}: {errors[-1]}"] if errors else []
+    for words in statuses(folder):
+        if words["who"] in parties and words["phase"] == "failed":
+            told.append(f"{words['who']}: {words['reason']}")
+            failure = pathlib.Path(words["file"]).with_name(FAILURE)
+            told += _errors(failure)[-1:] if FAILURE in str(words["reason"]) else []
+    for party in parties:  # whose process did not come so far as to have a status
+        if not any(line.startswith(f"{party}: ") for line in told):
+            logs = sorted((folder / party).glob("*.txt"))
+            told += [f"{party}: {log}: {errors[-1]}" for log in logs if (errors := _errors(log))]
     return "\n".join(told)
+
+
+def _errors(log: pathlib.Path) -> list[str]:
+    """Lines that name an exception."""
+    if not log.is_file():
+        return []
+    return re.findall(r"^[\w.]*(?:Error|Exception|Refused)\b.*$", log.read_text(errors="replace"), re.MULTILINE)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,12 @@ MASKED = (
     "Sums are secure: every party adds masks to its reply that cancel in the sum over all who are asked. The server can read "
     'sums over parties, and of a maximum the next power of two; where it says "one party" below, the server reads what '
     "each says. A number that is added up takes 16 bytes, a maximum 1,024. The masks come from keys that parties make for this "
-    "run, and send before the first round."
+    "run, and send before the first round; before a question outside of rounds they make and send new ones."
+)
+SOME_MISSING = (
+    "Parties may miss exchanges: in each, a party first says that it is ready, with a key for this exchange, and then sends its "
+    "reply, masked for those who are. A sum is over these, 3 at least. A server that leaves a party out of one of two sums at "
+    "the same point reads what that party said; min_parties in a party's policy says how many have to be in a sum."
 )
 WITH_KEYS = (
     "The pact has the parties' keys, with which they sign those of a run: a server that puts its own keys in the parties' "
@@ -24,6 +29,10 @@ UNCHECKED = (
     "Points are not checked: a server that does not follow the method may ask at points of its own choice, where even sums "
     "tell single rows."
 )
+NOISE = (
+    "What a party tells of its rows in rounds, and for the certificate, is clipped and has noise, which the party draws itself: "
+    "a run is differentially private with ε = {epsilon:g} at δ = {delta:g}. Counts, and what a recipe asks, have no noise."
+)
 ASKED_FOR = 'The pact says options = {"privacy": None}: the server receives what each party says, and combines it then.'
 IN_THE_CLEAR = (
     "Sums are not secure: the server receives the reply of every party by itself, so that it reads each party's own numbers, "
@@ -34,9 +43,12 @@ IN_THE_CLEAR = (
 def notes(listing: MessageList) -> list[str]:
     """What to know before reading on."""
     if listing.secure:
-        seen = [MASKED, WITH_KEYS if listing.keys else WITHOUT_KEYS, CHECKED if listing.checked else UNCHECKED]
+        seen = [MASKED, *([SOME_MISSING] if listing.some_missing else [])]
+        seen += [WITH_KEYS if listing.keys else WITHOUT_KEYS, CHECKED if listing.checked else UNCHECKED]
     else:
         seen = [ASKED_FOR if listing.in_the_clear else IN_THE_CLEAR]
+    if listing.noise is not None:
+        seen.insert(0, NOISE.format(epsilon=listing.noise.epsilon, delta=listing.noise.delta))
     if listing.warning:
         seen.insert(0, listing.warning)
     return [

@@ -5,8 +5,8 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from fedpact.deploy import matching_messages, recipe_messages
-from fedpact.deploy.message_list import COMBINED, PARTS, SUMS_TOLD, MessageList, amount
+from fedpact.deploy import matching_messages
+from fedpact.deploy.message_list import COMBINED, PARTS, SUMMED, SUMS_TOLD, MessageList, amount
 from fedpact.deploy.wire_notes import notes
 from fedpact.deploy.wire_words import DOWN, GLOSSARY, NOTHING, ONE_PARTY, STEPS, UP, kind_of, reveals, words_for
 from fedpact.engines.exchanges import Exchange
@@ -68,10 +68,12 @@ def messages(listing: MessageList) -> list[Message]:
 
     def from_row(row: Sequence[str], told: tuple[str, str]) -> Message:
         when, does, asked, down, gets, up, sends = row
-        return Message(when, does, asked, _one(asked, down, gets, told[0]), _one("the server", up, sends, told[1]))
+        summed, hidden = reveals("sum", listing.secure, parties), SUMMED[".sum"]
+        fields = [Field(part, summed if part.startswith(hidden) else told[1]) for part in sends.split("; ")]
+        return Message(when, does, asked, _one(asked, down, gets, told[0]), Part("the server", up, tuple(fields)))
 
     matching = [from_row(row, matching_messages.REVEALS[row[1]]) for row in listing.matching]
-    first = [*matching, *(_of_recipe(row, of_all, parties) for row in listing.recipe)]
+    first = [*matching, *(from_row(row, (of_all, ONE_PARTY)) for row in listing.recipe)]
     exchanges = [_exchange(e, listing, at == 0) for at, e in enumerate(listing.exchanges)]
     rest = listing.rows()[len(first) + len(exchanges) :]  # a promise's test, an evaluation
     last = Message(
@@ -82,18 +84,6 @@ def messages(listing: MessageList) -> list[Message]:
         _one("the server", "0", NOTHING, NOTHING),
     )
     return [*first, *_greeting(listing), *exchanges, *(from_row(row, (of_all, ONE_PARTY)) for row in rest), last]
-
-
-def _of_recipe(row: Sequence[str], of_all: str, parties: int) -> Message:
-    when, does, asked, down, gets, up, sends = row
-    got = _one(asked, down, gets, NOTHING if down == "0" else of_all)
-
-    def told(words: str) -> str:
-        if words.startswith("its public key"):
-            return NOTHING
-        return reveals("sum", words.startswith(recipe_messages.SECRET), parties)
-
-    return Message(when, does, asked, got, Part("the server", up, tuple(Field(s, told(s)) for s in sends.split("; "))))
 
 
 def _greeting(listing: MessageList) -> Iterator[Message]:
@@ -127,7 +117,7 @@ def _greeting(listing: MessageList) -> Iterator[Message]:
 
 def _exchange(exchange: Exchange, listing: MessageList, first: bool) -> Message:
     """`first`: the server has heard nothing yet, so its message reveals nothing."""
-    asked, parties = "all parties" if exchange.among is None else f"{exchange.among} parties", len(listing.parties)
+    asked, parties = listing.asked(exchange), len(listing.parties)
     title = STEPS.get(exchange.title, exchange.title.replace("_", " "))
     down, up = (_fields(exchange, layout, listing.secure, parties) for layout in (exchange.message, exchange.reply))
     if first:

@@ -44,6 +44,8 @@ STEPS = {
     "step": "compute on its own rows at the point it gets",
     "keep own part of the answer": "keep its own part of the answer",
     "measure_at_party": "measure the certificate on its own rows",
+    "release": "compute objective and limits on its own rows, clipped and with noise",
+    "measure_privately": "measure the certificate on its own rows, clipped and with noise",
     "measure_hidden_at_party": "measure the certificate on its own rows",
     "count": "count decisions on its own rows",
     "count_shifted": "count decisions at other thresholds",

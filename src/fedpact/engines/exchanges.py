@@ -17,7 +17,19 @@ from fedpact.engines.local import LocalNetwork
 from fedpact.engines.serialization import Layout
 from fedpact.protocol.algorithm import Begin, Goal, Method
 from fedpact.protocol.messages import Reply
-from fedpact.protocol.phases import Ask, GradientStep, PartyStates, Phases, Role, ServerData, Step, play
+from fedpact.protocol.phases import (
+    Ask,
+    Drawn,
+    GradientStep,
+    PartyStates,
+    Phases,
+    Role,
+    ServerData,
+    Step,
+    as_sent,
+    asked_of,
+    play,
+)
 from fedpact.settings.base import Bound, Keep
 
 
@@ -28,7 +40,7 @@ class Exchange:
     - `part`: of a run, where it is first asked for: "begin", "round", "end" or "certificate".
     - `asked`: how many parties are.
     - `state`: of all parties after the step, as they are stacked in one process.
-    - `optional`, `patient`: as of the phase.
+    - `optional`, `patient`, `drawn`: as of the phase.
     """
 
     name: str
@@ -42,6 +54,7 @@ class Exchange:
     state: Layout
     optional: bool = False
     patient: bool = False
+    drawn: Drawn | None = None
 
     @property
     def title(self) -> str:
@@ -62,7 +75,7 @@ class ExchangePlan:
 
         def traced(part: str, phases: Phases, carry: Any, states: Any, finish: Callable[..., Any] | None = None) -> Any:
             def played(own: ServerData, stacks: LocalNetwork, carry: Any, states: Any) -> Any:
-                network = _Recorder(plan, part, stacks, own)
+                network = _Recorder(plan, part, stacks, own, phases)
                 carry, states, _ = play(phases, own, network, carry, states)
                 return carry if finish is None else finish(own, carry), states
 
@@ -76,14 +89,14 @@ class ExchangePlan:
         traced("certificate", bound.measurement, answer, kept)
         return plan
 
-    def record(self, part: str, ask: Ask, asked: int, reply: Reply, state: Any) -> None:
+    def record(self, part: str, ask: Ask, asked: int, reply: Reply, state: Any, drawn: Drawn | None = None) -> None:
         """The exchange that is traced here. Traced again it has the same name, whatever the compiler did in between."""
         message, combined = Layout.of(ask.message), Layout.of(reply)
         one = Reply(reply.sum, reply.max, jax.tree.map(_first, reply.per_party))
         name = name_of(ask.step, ask.among, message)
         new = Exchange(
             name, part, ask.step, ask.among, asked, message, Layout.of(one), combined, Layout.of(state), ask.optional,
-            ask.patient,
+            ask.patient, drawn,
         )  # fmt: skip
         known = self.exchanges.setdefault(name, new)
         if _code(known.step) != _code(ask.step) or known.combined != combined:
@@ -111,15 +124,19 @@ class ExchangePlan:
 class _Recorder:
     """A network that records every exchange that is traced through it."""
 
-    def __init__(self, plan: ExchangePlan, part: str, stacks: LocalNetwork, own: ServerData) -> None:
+    def __init__(self, plan: ExchangePlan, part: str, stacks: LocalNetwork, own: ServerData, phases: Phases) -> None:
         self.plan, self.part, self.stacks, self.own = plan, part, stacks, own
+        self.phases = [phase for entry in phases for phase in (entry if isinstance(entry, tuple) else (entry,))]
 
     def exchange(self, asks: Sequence[Ask], states: PartyStates) -> tuple[list[Reply], PartyStates]:
         replies = []
         for ask in asks:
             ask = ask._replace(message=jax.tree.map(jnp.asarray, ask.message))
             (reply,), states = self.stacks.exchange([ask], states)
-            self.plan.record(self.part, ask, self.own.count(ask.among), reply, states)
+            drawn = None
+            if ask.drawn is not None:
+                drawn = next(phase.drawn for phase in self.phases if as_sent(phase.step) == ask.step)
+            self.plan.record(self.part, ask, asked_of(ask, self.own), reply, states, drawn)
             replies.append(reply)
         return replies, states
 

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -41,7 +41,7 @@ class Buckets(eqx.Module):
                 raise ValueError(f"there is no {ask.among} party to ask")
             if isinstance(ask.step, GradientStep) and all(asked):
                 context, w = ask.message
-                replies.append(Reply(sum=self.gradients(ask.step.functions, states, context, w)))
+                replies.append(Reply(sum=self.gradients(ask.step.functions, states, context, w, ask.drawn)))
                 continue
             states, combined = self.stepped(ask, asked, states)
             replies.append(merge(combined, self._places_of(ask.among)))
@@ -52,8 +52,9 @@ class Buckets(eqx.Module):
         """The states of all buckets after a step of those asked, whose replies are combined by bucket."""
 
     @abc.abstractmethod
-    def gradients(self, functions: Functions, states: PartyStates, context: Any, w: jax.Array) -> Gradients:
-        """The sum over parties of `functions` at w, and the gradient of each: differentiated once, not party by party."""
+    def gradients(self, functions: Functions, states: PartyStates, context: Any, w: jax.Array, drawn: Any) -> Gradients:
+        """The sum over the parties that are `drawn` (None: all) of `functions` at w, and the gradient of each: differentiated
+        once, not party by party."""
 
     def _places_of(self, among: Role | None) -> jax.Array:
         if among is None:
@@ -73,8 +74,8 @@ class LocalNetwork(Buckets, HostNetwork):
     def stepped(self, ask: Ask, asked: list[bool], states: PartyStates) -> tuple[PartyStates, list[Reply]]:
         return run_step(ask, self.stacks, asked, states)
 
-    def gradients(self, functions: Functions, states: PartyStates, context: Any, w: jax.Array) -> Gradients:
-        return summed_gradients(functions, self.stacks, states, context, w)
+    def gradients(self, functions: Functions, states: PartyStates, context: Any, w: jax.Array, drawn: Any) -> Gradients:
+        return summed_gradients(functions, self.stacks, states, context, w, drawn)
 
 
 class Local:
@@ -89,31 +90,83 @@ def has_role(stack: Any, role: Role | None) -> bool:
     return role is None or getattr(stack, "active", None) == (role == "active")
 
 
+class Members(NamedTuple):
+    """Parties of one bucket, as many as may be drawn from it: those who were come first, others fill up."""
+
+    own: Any
+    axes: Any  # of `own`, for vmap
+    states: Any
+    at: jax.Array  # their places in the bucket
+    were_drawn: jax.Array
+
+    @classmethod
+    def of(cls, stack: Any, states: Any, drawn: jax.Array) -> "Members":
+        was_drawn = jnp.isin(stack.index, drawn)
+        at = jnp.argsort(~was_drawn, stable=True)[: drawn.shape[0]]
+        own, axes = stack.picked(at)
+        return cls(own, axes, jax.tree.map(lambda leaf: leaf[at], states), at, was_drawn[at])
+
+    def only(self, leaf: jax.Array, otherwise: Any) -> jax.Array:
+        """A leaf with an entry for each, and `otherwise` for who was not drawn."""
+        return jnp.where(self.were_drawn.reshape(-1, *(1,) * (leaf.ndim - 1)), leaf, otherwise)
+
+
 def run_step(
     ask: Ask, stacks: Sequence[Any], asked: Sequence[bool], states: PartyStates
 ) -> tuple[PartyStates, list[Reply]]:
     """A step at the parties of the buckets that are asked: all states, and the combined reply of each of these buckets."""
-    step = ask.step.wrapped if isinstance(ask.step, AsSent) else ask.step
-    at_each: Any = jax.vmap(step, in_axes=(0, 0, None))
     after, replies = [], []
     for stack, state, chosen in zip(stacks, states, asked, strict=True):
         if not chosen:
             after.append(state)
             continue
-        new, reply = at_each(stack, state, ask.message)
+        new, reply = _at_all(ask, stack, state) if ask.drawn is None else _at_drawn(ask, stack, state)
         after.append(new)
-        replies.append(combine(reply))
+        replies.append(reply)
     return tuple(after), replies
 
 
+def _at_all(ask: Ask, stack: Any, state: Any) -> tuple[Any, Reply]:
+    step = ask.step.wrapped if isinstance(ask.step, AsSent) else ask.step
+    at_each: Any = jax.vmap(step, in_axes=(0, 0, None))
+    state, replies = at_each(stack, state, ask.message)
+    return state, combine(replies)
+
+
+def _at_drawn(ask: Ask, stack: Any, state: Any) -> tuple[Any, Reply]:
+    some = Members.of(stack, state, ask.drawn)
+    at_each: Any = jax.vmap(ask.step, in_axes=(some.axes, 0, None))
+    new, reply = at_each(some.own, some.states, ask.message)
+    new = jax.tree.map(some.only, new, some.states)
+    after = jax.tree.map(lambda every, own: every.at[some.at].set(own), state, new)
+    parties = stack.index.shape[0]
+
+    def spread(leaf: jax.Array) -> jax.Array:
+        nothing = jnp.nan if jnp.issubdtype(leaf.dtype, jnp.floating) else 0
+        empty = jnp.full((parties, *leaf.shape[1:]), nothing, leaf.dtype)
+        return empty.at[some.at].set(some.only(leaf, nothing))
+
+    return after, Reply(
+        sum=jax.tree.map(lambda leaf: some.only(leaf, 0).sum(0), reply.sum),
+        max=jax.tree.map(lambda leaf: some.only(leaf, -jnp.inf).max(0), reply.max),
+        per_party=jax.tree.map(spread, reply.per_party),
+    )
+
+
 def summed_gradients(
-    functions: Functions, stacks: Sequence[Any], states: Sequence[Any], context: Any, w: jax.Array
+    functions: Functions, stacks: Sequence[Any], states: Sequence[Any], context: Any, w: jax.Array, drawn: Any = None
 ) -> Gradients:
-    """The sum over these parties of `functions` at w, and the gradient of each of these sums."""
+    """The sum over these parties, or over those of them that are `drawn`, of `functions` at w, and the gradient of each sum."""
+
+    def values(own: Any, state: Any, w: jax.Array) -> jax.Array:
+        if drawn is None:
+            return jax.vmap(functions, in_axes=(0, 0, None, None))(own, state, context, w).sum(0)
+        some = Members.of(own, state, drawn)
+        each = jax.vmap(functions, in_axes=(some.axes, 0, None, None))(some.own, some.states, context, w)
+        return some.only(each, 0).sum(0)
 
     def total(w: jax.Array) -> jax.Array:
-        each = jax.vmap(functions, in_axes=(0, 0, None, None))
-        first, *others = (each(own, state, context, w).sum(0) for own, state in zip(stacks, states, strict=True))
+        first, *others = (values(own, state, w) for own, state in zip(stacks, states, strict=True))
         return sum(others, first)
 
     return values_and_gradients(total, w)

@@ -66,29 +66,29 @@ class MeshNetwork(Buckets):
     spread: tuple[bool, ...] = eqx.field(static=True)  # for each bucket: sharded, or replicated
 
     def stepped(self, ask: Ask, asked: list[bool], states: PartyStates) -> tuple[PartyStates, list[Reply]]:
-        def on_device(stacks: Any, states: Any, message: Any) -> tuple[Any, Any]:
-            after, replies = run_step(ask._replace(message=message), stacks, asked, states)
+        def on_device(stacks: Any, states: Any, message: Any, drawn: Any) -> tuple[Any, Any]:
+            after, replies = run_step(ask._replace(message=message, drawn=drawn), stacks, asked, states)
             shared = [on for on, chosen in zip(self.spread, asked, strict=True) if chosen]
             return after, [_over_devices(r) if on else r for r, on in zip(replies, shared, strict=True)]
 
         specs = self._specs
-        run = self._on_devices(on_device, (specs, specs, EVERYWHERE), (specs, EVERYWHERE))
-        return run(self.stacks, states, ask.message)
+        run = self._on_devices(on_device, (specs, specs, EVERYWHERE, EVERYWHERE), (specs, EVERYWHERE))
+        return run(self.stacks, states, ask.message, ask.drawn)
 
-    def gradients(self, functions: Functions, states: PartyStates, context: Any, w: jax.Array) -> Gradients:
-        def on_device(stacks: Any, states: Any, context: Any, w: jax.Array) -> Any:
+    def gradients(self, functions: Functions, states: PartyStates, context: Any, w: jax.Array, drawn: Any) -> Gradients:
+        def on_device(stacks: Any, states: Any, context: Any, w: jax.Array, drawn: Any) -> Any:
             sums = []
             for shared in (True, False):
                 chosen = [(o, s) for o, s, on in zip(stacks, states, self.spread, strict=True) if on == shared]
                 if chosen:
                     own, own_states = zip(*chosen, strict=True)
-                    part = summed_gradients(functions, own, own_states, context, w)
+                    part = summed_gradients(functions, own, own_states, context, w, drawn)
                     sums.append(lax.psum(part, AXIS) if shared else part)
             return jax.tree.map(lambda *parts: sum(parts[1:], parts[0]), *sums)
 
         specs = self._specs
-        run = self._on_devices(on_device, (specs, specs, EVERYWHERE, EVERYWHERE), EVERYWHERE)
-        return run(self.stacks, states, context, w)
+        run = self._on_devices(on_device, (specs, specs, EVERYWHERE, EVERYWHERE, EVERYWHERE), EVERYWHERE)
+        return run(self.stacks, states, context, w, drawn)
 
     def collect(self, states: PartyStates) -> Any:
         """States as numpy arrays, those on other hosts included."""

@@ -15,6 +15,8 @@ import numpy as np
 from fedpact.engines.exchanges import Exchange, ExchangePlan
 from fedpact.engines.sealing import TOLD, added, is_sealed, opened, sealed_layout
 from fedpact.engines.serialization import HEADER, Layout, Refused, is_finite, largest_of, pack, unpack
+from fedpact.engines.summing import Specs, opened_sums, sealed_sums_layout
+from fedpact.protocol import ring
 from fedpact.protocol.engine import HostNetwork
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.phases import Ask, Role
@@ -83,6 +85,7 @@ class Link:
     session: str  # of this process: messages and answers of another one do not count
     plan: ExchangePlan = dataclasses.field(default_factory=ExchangePlan)
     number: int = 0
+    round: int = 0  # that is under way, for the parties' operators to see
     oldest: int = NOTHING  # the version that the round began with: those before it are needed no more
     made: dict[int, tuple[int, frozenset[str]]] = dataclasses.field(default_factory=dict)  # version: before it, by whom
     welcome: Callable[[str, int], None] | None = (
@@ -91,6 +94,7 @@ class Link:
     failure: BaseException | None = None
     secure: bool = False  # whether replies are sealed, so that only their sums can be read
     checked: bool = False  # whether parties check the points: then they are told the sums of the last exchange
+    some_missing: bool = False  # whether secure sums are over those who are there: each first says that it is
     totals: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)  # of the last exchange
     envelopes: dict[str, str] = dataclasses.field(default_factory=dict)  # from one party to the others, not told yet
     spoilt: bool = False  # whether in a sum somebody's numbers were not finite, and nobody knows whose
@@ -148,6 +152,34 @@ class Link:
             out[name] = arrays
         return out
 
+    def ask_sums(
+        self, words: dict[str, Any], message: dict[str, np.ndarray], sums: Specs, apart: Specs | None = None
+    ) -> tuple[dict[str, np.ndarray], Answers]:
+        """Words and arrays to all parties, outside of the method's exchanges, and what their sealed answers add up to.
+
+        Parties make keys for it first, so that it does not matter whose process was restarted since the last exchange.
+
+        - `sums`: what is added up. `apart`: what else each answers, which comes back by party with its words (default: nothing).
+
+        Raises ValueError where some party's numbers are not finite.
+        """
+        reply = sealed_sums_layout(sums, apart)
+        keys = {name: answer.get("session_key") for name, answer in self.tell({"kind": "keys"}).items()}
+        answers = self.ask_all({**words, "keys": keys}, message, reply.size + HEADER)
+        for name, (_, arrays) in answers.items():
+            try:
+                reply.check(arrays, finite=False)
+            except Refused as error:
+                raise PartyRefused(name, f"its reply to {words['kind']!r} is refused: {error}") from None
+        added_up = opened_sums(sums, [arrays for _, arrays in answers.values()]) if sums else {}
+        if added_up is None:
+            raise ValueError(
+                f"in the answers to {words['kind']!r} some party's numbers are not finite, or parties were not asked the same; "
+                "secure sums hide whose: look into the parties' own logs, or run with options = {'privacy': None}"
+            )
+        own = {name: (header, {n: arrays[n] for n in apart or {}}) for name, (header, arrays) in answers.items()}
+        return added_up, own
+
     def exchange(self, asks: Sequence[Ask], before: int) -> list[Reply]:
         """Messages to groups of parties at the same time, and the combined reply of each; `self.number` is the new version."""
         try:
@@ -173,12 +205,15 @@ class Link:
                 "finite": all(map(is_finite, message.values())),
                 "exchange": exchange.name,
                 "number": self.number,
+                "round": self.round,
                 "versions": self.versions(before),
                 "oldest": needed,
                 **({"envelopes": self.envelopes} if self.envelopes else {}),
             }
             self.envelopes = {}
             names = self.asked(exchange.among)
+            if ask.drawn is not None:
+                names = [self.names[place] for place in np.asarray(ask.drawn)]
             self.made[self.number] = before, frozenset(names)
             calls.append(Call(exchange, self.number, names, words, message))
             before = self.number
@@ -206,6 +241,8 @@ class Link:
         exchange = call.exchange
         reply = sealed_layout(exchange.reply, self.checked) if self.secure else exchange.reply
         answers = self._asked(call.words, call.message, call.names, reply.size + HEADER, exchange.optional)
+        if self.secure and self.some_missing and is_sealed(exchange.reply):
+            answers = self._sealed_for(call, answers, reply.size + HEADER)
         for name, (header, arrays) in answers.items():
             try:
                 if header.get("number") != call.number:
@@ -220,17 +257,24 @@ class Link:
         if not answers:
             raise PartyLost(call.names[0], "no answer, and none of anybody else")
         self.made[call.number] = self.made[call.number][0], frozenset(answers)
-        replies = [answers[n][1] if n in answers else None for n in call.names]
+        replies = [answers[n][1] if n in answers else None for n in self.asked(exchange.among)]
         if not self.secure or not is_sealed(exchange.reply):
             return _combined(exchange, replies)
-        if None in replies:
-            away = [name for name in call.names if name not in answers]
-            raise PartyLost(away[0], "no answer, and where sums are secure everybody's is needed")
         apart = _combined(exchange, replies, only=".per_party")
         self.totals = added([reply for reply in replies if reply is not None])
         sums, finite = opened(exchange.reply, self.totals)
         self.spoilt = self.spoilt or not finite
         return apart | sums
+
+    def _sealed_for(self, call: Call, ready: Answers, most: int) -> Answers:
+        """The replies of those who said that they are ready, masked for just these. Who is lost now ends the run."""
+        if len(ready) < ring.FEWEST:
+            away = [name for name in call.names if name not in ready]
+            raise PartyLost(
+                away[0], f"no answer, and a secure sum is over {ring.FEWEST} parties at least; {len(ready)} are left"
+            )
+        keys = {name: header.get("session_key") for name, (header, _) in ready.items()}
+        return self._asked({"kind": "seal", "number": call.number, "keys": keys}, {}, list(ready), most)
 
     def _asked(
         self, words: dict[str, Any], arrays: dict[str, np.ndarray], names: Sequence[str], most: int, some: bool = False
@@ -267,7 +311,7 @@ class Link:
 
 
 def _combined(exchange: Exchange, replies: list[dict[str, np.ndarray] | None], only: str = "") -> dict[str, np.ndarray]:
-    """Sums and maxima over the replies; `per_party` leaves in the order of the parties, NaN for a party that is missing.
+    """Sums and maxima over the replies; `per_party` leaves in the order of the parties, NaN for a party that has none.
 
     only: what the names of the leaves begin with (default: all).
     """

@@ -60,6 +60,11 @@ def sealed_layout(reply: Layout, checked: bool = False) -> Layout:
     return Layout((*leaves, *apart), None)
 
 
+def totals_layout(reply: Layout) -> Layout:
+    """What parties are told of the sums of an exchange, where points are checked."""
+    return Layout(tuple(x for x in sealed_layout(reply, checked=True).leaves if x.name in (SUMS, MAXIMA, TAG)), None)
+
+
 def is_sealed(reply: Layout) -> bool:
     """Whether there is anything to add up in it."""
     sums, maxima, _ = _parts(reply)

@@ -33,6 +33,11 @@ class SecureNetwork(LocalNetwork):
     discloses: bool = eqx.field(static=True)
 
     def exchange(self, asks: Sequence[Ask], states: PartyStates) -> tuple[list[Reply], PartyStates]:
+        replies, states = self.asked(asks, states)
+        return [added(*apart) for apart in replies], states
+
+    def asked(self, asks: Sequence[Ask], states: PartyStates) -> tuple[list[tuple[list[Reply], Any]], PartyStates]:
+        """What `added` takes for each of `asks`: replies of every bucket, stacked, and what parties tell one by one."""
         states = (None,) * len(self.stacks) if states is None else states
         replies = []
         for ask in asks:
@@ -48,7 +53,8 @@ class SecureNetwork(LocalNetwork):
                 each.append(reply)
             what = title(ask.step).rpartition(".")[2]
             check_summed(what, Layout.of(each[0]), ask.among, parties, self.discloses)
-            replies.append(added(each, parties, self._places_of(ask.among)))
+            told = merge([Reply(per_party=reply.per_party) for reply in each], self._places_of(ask.among)).per_party
+            replies.append(([dataclasses.replace(reply, per_party=None) for reply in each], told))
             states = tuple(after)
         return replies, states
 
@@ -62,9 +68,12 @@ class SecureLocal:
         return bound, SecureNetwork(network.stacks, network.places, bound.discloses)
 
 
-def added(each: list[Reply], parties: int, places: Any) -> Reply:
-    """The combined reply of several buckets of parties: sums as the ring has them, and the powers of two above maxima."""
-    apart = merge([Reply(per_party=reply.per_party) for reply in each], places).per_party
+def added(each: list[Reply], per_party: Any) -> Reply:
+    """The combined reply of several buckets of parties: sums as the ring has them, and the powers of two above maxima.
+
+    In a compiled program or on the host, where it takes nothing to compile.
+    """
+    parties = sum(leaves[0].shape[0] for leaves in map(jax.tree.leaves, each) if leaves)
     sums, structure = jax.tree.flatten(each[0].sum)
     total = None
     for reply in each:
@@ -82,7 +91,7 @@ def added(each: list[Reply], parties: int, places: Any) -> Reply:
     combined = Reply(jax.tree.unflatten(structure, leaves), jax.tree.map(ring.power_above, largest))
     finite = xp.all(xp.stack([ring.is_finite((reply.sum, reply.max)) for reply in each]))
     known = jax.tree.map(lambda x, nothing: xp.where(finite, x, nothing), combined, ring.unknown(combined))
-    return dataclasses.replace(known, per_party=apart)
+    return dataclasses.replace(known, per_party=per_party)
 
 
 def _encoded(leaves: list[Any]) -> ring.Words:

@@ -7,7 +7,7 @@ The histogram's bins are equal parts of (0, 1), so that nobody has to say first 
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -148,25 +148,71 @@ class Counts:
         """Names of groups, as they are sent."""
         return {"groups": list(self.groups), "withheld": list(self.withheld)}
 
+    def over(self, groups: Sequence[Tag | None]) -> "Counts":
+        """The same counts in the order of these groups, zeros for those that it has none of.
+
+        Raises ValueError where they leave out one of its own, or name one twice.
+        """
+        if len(set(groups)) < len(groups) or not set(self.groups) <= set(groups):
+            raise ValueError("the groups leave out one that it counts, or name one twice")
+        places = [groups.index(group) for group in self.groups]
+
+        def spread(array: np.ndarray) -> np.ndarray:
+            out = np.zeros((len(groups), *array.shape[1:]), array.dtype)
+            out[places] = array
+            return out
+
+        return Counts(tuple(groups), self.withheld, **{name: spread(a) for name, a in self.arrays().items()})
+
+    @staticmethod
+    def specs(groups: int, question: Question) -> dict[str, tuple[tuple[int, ...], str]]:
+        """By name the shape and the kind ("i" or "f") of the arrays of an answer with so many groups."""
+        unit, cells = "i" if question.weights is None else "f", (groups, 2, 2)
+        weighted = {} if question.weights is None else {"sums": (cells, "f"), "squares": (cells, "f")}
+        return {"rows": (cells, "i"), "histogram": ((groups, 2, question.bins), unit), **weighted}
+
     @classmethod
     def read(cls, words: Mapping[str, Any], arrays: Mapping[str, np.ndarray], question: Question) -> "Counts":
         """From what a party sent; raises ValueError where it does not answer the question."""
-        try:
-            groups, withheld = tuple(words["groups"]), tuple(words["withheld"])
-            named = all(isinstance(name, int | float | str) for name in (*groups, *withheld))
-            if len(groups) + len(withheld) > MOST_GROUPS or not (named or question.group is None):
-                raise ValueError("its groups are none")
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"its groups are missing: {error!r}") from None
-        unit, cells = "int64" if question.weights is None else "float64", (len(groups), 2, 2)
-        wanted = {"rows": ("int64", cells), "histogram": (unit, (len(groups), 2, question.bins))}
-        if question.weights is not None:
-            wanted |= {"sums": ("float64", cells), "squares": ("float64", cells)}
-        if {name: (str(a.dtype), a.shape) for name, a in arrays.items()} != wanted:
+        groups, withheld = read_groups(words, question)
+        wanted = cls.specs(len(groups), question)
+        if {name: (a.shape, a.dtype.kind) for name, a in arrays.items()} != wanted or any(
+            a.dtype.itemsize != 8 for a in arrays.values()
+        ):
             raise ValueError("its counts are of another shape than asked for")
         if not all(np.isfinite(a).all() and (a >= 0).all() for a in arrays.values()):
             raise ValueError("its counts are negative or not finite")
         return cls(groups, withheld, **arrays)
+
+
+def read_groups(words: Any, question: Question) -> tuple[tuple[Tag | None, ...], tuple[Tag | None, ...]]:
+    """The groups that a party counts and those that it withholds; raises ValueError where its words have none."""
+    try:
+        groups, withheld = tuple(words["groups"]), tuple(words["withheld"])
+        named = all(isinstance(name, int | float | str) for name in (*groups, *withheld))
+        if len(groups) + len(withheld) > MOST_GROUPS or not (named or question.group is None):
+            raise ValueError("its groups are none")
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"its groups are missing: {error!r}") from None
+    return groups, withheld
+
+
+def all_groups(of_parties: Iterable[Sequence[Tag | None]]) -> list[Tag | None]:
+    """The groups that some party has, sorted; [None] where the question has no group."""
+    found = {group for groups in of_parties for group in groups}
+    return sorted(found, key=lambda group: (isinstance(group, str), group))  # pyright: ignore
+
+
+def groups_of(table: Table, question: Question) -> tuple[dict[Tag | None, np.ndarray], tuple[Tag | None, ...]]:
+    """A party's groups with the places of their rows, and the groups that it withholds; the same for all models."""
+    members: dict[Tag | None, np.ndarray] = {None: np.arange(table.rows)}
+    if question.group is not None:
+        values = table[question.group]
+        members = {value.item(): np.flatnonzero(values == value) for value in np.unique(values)}
+    positive = (table[question.label] == question.positive).astype(int)
+    counts = {group: np.bincount(positive[at], minlength=2) for group, at in members.items()}
+    few = tuple(g for g, of_label in counts.items() if ((of_label > 0) & (of_label < question.min_rows)).any())
+    return {group: at for group, at in members.items() if group not in few}, few
 
 
 def count_rows(party: str, table: Table, scores: np.ndarray, question: Question) -> Counts:
@@ -182,17 +228,8 @@ def count_rows(party: str, table: Table, scores: np.ndarray, question: Question)
     weights = None if question.weights is None else np.asarray(table[question.weights], float)
     bins = np.minimum((chances * question.bins).astype(np.int64), question.bins - 1)
     cells = 2 * positive + decided
-    groups, withheld, counted = [], [], []
-    members: list[tuple[Any, np.ndarray]] = [(None, np.arange(table.rows))]
-    if question.group is not None:
-        values = table[question.group]
-        members = [(value.item(), np.flatnonzero(values == value)) for value in np.unique(values)]
-    for group, at in members:
-        of_label = np.bincount(positive[at].astype(int), minlength=2)
-        if ((of_label > 0) & (of_label < question.min_rows)).any():
-            withheld.append(group)
-            continue
-        groups.append(group)
+    (groups, withheld), counted = groups_of(table, question), []
+    for at in groups.values():
         own = None if weights is None else weights[at]
         places = bins[at] + question.bins * positive[at]
         parts = [np.bincount(cells[at], minlength=4), np.bincount(places, own, 2 * question.bins)]
@@ -205,7 +242,7 @@ def count_rows(party: str, table: Table, scores: np.ndarray, question: Question)
         np.asarray([parts[i] for parts in counted], kinds[i]).reshape(len(groups), *shape)
         for i, shape in enumerate(shapes)
     ]
-    return Counts(tuple(groups), tuple(withheld), *arrays)
+    return Counts(tuple(groups), withheld, *arrays)
 
 
 def _decisions(party: str, scores: np.ndarray, question: Question) -> tuple[np.ndarray, np.ndarray]:

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from fedpact.evaluation.counts import Counts, Question, Tag
+from fedpact.evaluation.counts import Counts, Question, Tag, all_groups
 from fedpact.evaluation.rates import MEASURES, Rates
 from fedpact.extras import install
 from fedpact.files import write
 from fedpact.report.markup import text
+from fedpact.sums import exact_sum
 
 ALL = "all"
 FORMAT = 1
@@ -25,7 +26,8 @@ TITLES = ("rows", "accuracy", "selected", "TPR", "FPR", "precision", "AUC")
 class Evaluation:
     """How a model decides, by party and group. Made by `fp.evaluate`; `print(evaluation)` has the table.
 
-    - `counts`: by party, what it told (`rows` and `histogram` by group); over columns the label holder alone.
+    - `counts`: by party, what it told (`rows` and `histogram` by group); over columns the label holder alone; under "all" alone
+      where sums are secure, over all parties.
     - `question`: what was asked: columns, threshold, bins.
     - `confidence`: of intervals (default 0.95).
 
@@ -45,8 +47,21 @@ class Evaluation:
     @property
     def groups(self) -> tuple[Tag, ...]:
         """The groups that some party has counted, sorted; none where the question has no group."""
-        found = {group for counts in self.counts.values() for group in counts.groups if group is not None}
-        return tuple(sorted(found, key=lambda group: (isinstance(group, str), group)))
+        found = all_groups(counts.groups for counts in self.counts.values())
+        return tuple(group for group in found if group is not None)
+
+    @property
+    def is_summed(self) -> bool:
+        """Whether counts are known over all parties only, since sums were secure."""
+        return tuple(self.counts) == (ALL,)
+
+    def summed(self) -> "Evaluation":
+        """The same of all parties together, as it is where sums are secure: nothing of single parties."""
+        groups = all_groups(counts.groups for counts in self.counts.values())
+        spread = [counts.over(groups) for counts in self.counts.values()]
+        arrays = {name: exact_sum([each.arrays()[name] for each in spread]) for name in spread[0].arrays()}
+        few = all_groups(counts.withheld for counts in spread)
+        return dataclasses.replace(self, counts={ALL: Counts(tuple(groups), tuple(few), **arrays)})
 
     @property
     def withheld(self) -> tuple[tuple[str, Tag | None], ...]:
@@ -66,9 +81,12 @@ class Evaluation:
         party = None if party == ALL and ALL not in self.counts else party
         group = None if group == ALL and ALL not in groups else group
         if party is not None and party not in self.counts:
-            raise KeyError(f"no party {party!r}; there are {', '.join(self.counts)}")
+            there = f"there are {', '.join(self.counts)}"
+            hidden = "sums are secure, so rates of single parties are not known"
+            raise KeyError(f"no party {party!r}; {hidden if self.is_summed else there}")
         among = list(self.counts) if party is None else [party]
-        if group is not None and all(group in self.counts[name].withheld for name in among):
+        told = any(group in self.counts[name].groups for name in among)
+        if group is not None and not told and all(group in self.counts[name].withheld for name in among):
             raise KeyError(f"group {group!r} of {', '.join(among)} was withheld: it has too few rows")
         if group is not None and group not in groups:
             raise KeyError(
@@ -196,8 +214,11 @@ def titled(evaluation: Evaluation) -> tuple[str, list[str]]:
         f"{100 * evaluation.confidence:g} % intervals: rates by Clopper and Pearson, AUC by Newcombe; AUC from histograms of "
         f"{q.bins} bins, within {error:.1g} of that of the scores",
     ]
+    if evaluation.is_summed:
+        notes.append("counts of all parties were added up in secret: those of single parties are not known")
     if evaluation.withheld:
-        names = ", ".join(party if group is None else f"{group} at {party}" for party, group in evaluation.withheld)
+        pairs = [("some party" if evaluation.is_summed else party, group) for party, group in evaluation.withheld]
+        names = ", ".join(party if group is None else f"{group} at {party}" for party, group in pairs)
         notes.append(f"withheld for having too few rows, and in no number here: {names}")
     return head, notes
 

@@ -48,7 +48,8 @@ def _certificate(thing: Any) -> bool:
     """Whether what is read of it later is there: a few numbers, and constraints with their names."""
     if not isinstance(thing, dict):
         return False
-    numbers = (thing.get(name) for name in ("tolerance", "feasibility"))
+    tolerance = thing.get("tolerance")
+    numbers = (thing.get("feasibility"), *(tolerance if isinstance(tolerance, list) else (tolerance,)))
     constraints, words = thing.get("constraints", []), thing.get("words", [])
     return (
         all(number is None or _number(number) for number in numbers)

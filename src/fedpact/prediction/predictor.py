@@ -14,6 +14,7 @@ from fedpact.prediction.forms import Form, OwnForm, SplitForm
 from fedpact.prediction.rows import matrix
 from fedpact.preparation.agreed import AgreedRecipe
 from fedpact.problem.decision_rule import DecisionRule
+from fedpact.tolerance import Tolerance
 
 UNFIT = {  # statuses of runs whose models are predicted with under a warning
     "infeasible": "the run found no parameters that meet all constraints",
@@ -164,7 +165,7 @@ class Predictor:
             return f"predicting with a model whose run ended {self.status!r}: {UNFIT[self.status]}"
         if "constraints" not in self.certificate:  # a party's own part has the numbers only
             feasibility, tolerance = self.certificate.get("feasibility"), self.certificate.get("tolerance")
-            if feasibility is not None and tolerance is not None and feasibility > tolerance:
+            if feasibility is not None and tolerance is not None and feasibility > Tolerance.of(tolerance).feasibility:
                 return f"predicting with a model that breaks a constraint ({self.status})"
         broken = [c["name"] for c in self.certificate.get("constraints", ()) if c["broken"]]
         return f"predicting with a model that breaks the constraint {broken[0]!r} ({self.status})" if broken else None

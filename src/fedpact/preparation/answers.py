@@ -3,8 +3,7 @@
 survey   the kinds of its columns, which categories it has, sums of values, least and greatest ones
 measure  with what all parties told: sums of squares about the common mean, histograms in common cells, counts by category
 
-Sums, extremes and sets are apart: where sums are secure, they are added up in secret, which sets and extremes cannot be. Nothing
-else leaves the party.
+Sums, extremes and sets are apart: sums may be added up in secret, extremes and sets cannot. Nothing else leaves the party.
 """
 
 import dataclasses
@@ -18,9 +17,10 @@ from fedpact.federation.frames import RawColumn, Tag, columns_of, read_column
 from fedpact.preparation.recipe import Recipe
 from fedpact.preparation.summary import Ask
 
+SUMS = {"missing": "i", "total": "f"}  # of a survey, with their kinds
+EXTREMES = {"least": "f", "greatest": "f"}
 MOST_CATEGORIES = 1000  # of a column: what has more is an identifier or a text
 Arrays = Mapping[str, np.ndarray]
-Shapes = dict[str, tuple[tuple[int, ...], str]]  # by name, with "i" for whole numbers and "f" for others
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,17 +38,16 @@ class Survey:
 
     - `rows`: of the party.
     - `sets`: one for each of the asks.
-    - `missing`, `total`: sums over rows. `least`, `greatest`: inf and -inf where they are not asked for, or no value is there.
-    - `hidden`: whether these sums were added up in secret, and stand as 0 here (default: no).
+    - `least`, `greatest`: inf and -inf where they are not asked for, or no value is there.
+    - `missing`, `total`: sums over rows; None where they are known over all parties only.
     """
 
     rows: int
     sets: tuple[ColumnSets, ...]
-    missing: np.ndarray
-    total: np.ndarray
     least: np.ndarray
     greatest: np.ndarray
-    hidden: bool = False
+    missing: np.ndarray | None = None
+    total: np.ndarray | None = None
 
     @property
     def words(self) -> dict[str, Any]:
@@ -56,18 +55,20 @@ class Survey:
 
     @property
     def sums(self) -> dict[str, np.ndarray]:
-        return {"missing": self.missing, "total": self.total}
+        """What is added up over parties."""
+        return {name: getattr(self, name) for name in SUMS}
 
     @property
     def extremes(self) -> dict[str, np.ndarray]:
-        return {"least": self.least, "greatest": self.greatest}
+        return {name: getattr(self, name) for name in EXTREMES}
 
     @classmethod
-    def read(cls, words: Any, arrays: Arrays, recipe: Recipe, hidden: bool = False) -> "Survey":
-        """From a message; raises ValueError where it is no answer to the recipe's question. hidden: as of the class."""
-        asks, kinds = recipe.asks, {"missing": "i", "total": "f", "least": "f", "greatest": "f"}
-        if hidden:
-            arrays = {**arrays, "missing": np.zeros(len(asks), np.int64), "total": np.zeros(len(asks))}
+    def read(cls, words: Any, arrays: Arrays, recipe: Recipe) -> "Survey":
+        """From a message, with sums or, where these are added up in secret, without.
+
+        Raises ValueError where it is no answer to the recipe's question.
+        """
+        asks, kinds = recipe.asks, EXTREMES | (SUMS if SUMS.keys() & arrays.keys() else {})
         try:
             sets = tuple(
                 ColumnSets(str(each["kind"]), _tags(each["categories"]), _tags(each["order"])) for each in words["sets"]
@@ -76,7 +77,7 @@ class Survey:
             if not isinstance(rows, int) or rows < 0 or len(sets) != len(asks):
                 raise ValueError("numbers of rows or columns that cannot be")
             check_arrays(arrays, {name: ((len(asks),), kind) for name, kind in kinds.items()}, finite=("total",))
-            if np.any((arrays["missing"] < 0) | (arrays["missing"] > rows)):
+            if "missing" in arrays and np.any((arrays["missing"] < 0) | (arrays["missing"] > rows)):
                 raise ValueError("numbers of missing values that cannot be")
             for ask, each, least, greatest in zip(asks, sets, arrays["least"], arrays["greatest"], strict=True):
                 if any(isinstance(tag, str) != (each.kind == "strings") for tag in each.categories or ()):
@@ -85,7 +86,7 @@ class Survey:
                     raise ValueError(f"least and greatest values of column {ask.column!r} that cannot be")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"that is no answer about a recipe: {error}") from None
-        return cls(rows, sets, **{name: arrays[name] for name in kinds}, hidden=hidden)
+        return cls(rows, sets, **{name: arrays[name] for name in kinds})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,7 +155,7 @@ def survey(recipe: Recipe, frame: Any, owner: str, min_count: int) -> Survey:
             least[place], greatest[place] = values.min(), values.max()
     sets = tuple(_sets(ask, column, min_count) for ask, column in zip(asks, raw, strict=True))
     missing = np.array([column.missing_count for column in raw], np.int64)
-    return Survey(len(raw[0].values), sets, missing, total, least, greatest)
+    return Survey(len(raw[0].values), sets, least, greatest, missing, total)
 
 
 def _sets(ask: Ask, column: RawColumn, min_count: int) -> ColumnSets:
@@ -211,23 +212,19 @@ def measure(recipe: Recipe, frame: Any, owner: str, question: Question, min_coun
     return {"deviation": deviation, "squares": squares, "others": others, **sums}
 
 
-def survey_layout(recipe: Recipe) -> Shapes:
-    """The shapes and kinds of `Survey.sums`, by name."""
-    one_each = (len(recipe.asks),)
-    return {"missing": (one_each, "i"), "total": (one_each, "f")}
-
-
-def measure_layout(recipe: Recipe, question: Question) -> Shapes:
+def measure_layout(recipe: Recipe, question: Question) -> dict[str, tuple[tuple[int, ...], str]]:
     """The shapes and kinds of the arrays of `measure`, by name."""
     asks = recipe.asks
     one_each = (len(asks),)
-    layout: Shapes = {"deviation": (one_each, "f"), "squares": (one_each, "f"), "others": (one_each, "i")}
+    layout = {"deviation": (one_each, "f"), "squares": (one_each, "f"), "others": (one_each, "i")}
     layout |= {f"histogram {place}": ((ask.cells,), "i") for place, ask in enumerate(asks) if ask.cells}
     sizes = [len(known) for known in question.categories]
     return layout | {f"counts {place}": ((sizes[place],), "i") for place, ask in enumerate(asks) if ask.counts}
 
 
-def check_arrays(arrays: Arrays, layout: Shapes, finite: tuple[str, ...] | None = None) -> None:
+def check_arrays(
+    arrays: Arrays, layout: Mapping[str, tuple[tuple[int, ...], str]], finite: tuple[str, ...] | None = None
+) -> None:
     """Raise ValueError where arrays have other names, shapes or kinds; `finite`: names of those without NaN and infinity
     (default: all)."""
     odd = sorted(layout.keys() ^ arrays.keys())

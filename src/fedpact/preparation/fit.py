@@ -3,7 +3,7 @@
 import graphlib
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from fedpact.preparation.agreed import AgreedRecipe
 from fedpact.preparation.answers import Arrays, Question, Survey
 from fedpact.preparation.recipe import Recipe
 from fedpact.preparation.summary import Ask, Summary
+from fedpact.sums import exact_sum
 
 SHOWN = 8  # categories of a column in print
 
@@ -20,14 +21,15 @@ SHOWN = 8  # categories of a column in print
 def question(recipe: Recipe, surveys: Mapping[str, Survey], sums: Arrays | None = None) -> Question:
     """The second question, from the answers to the first by party.
 
-    - `sums`: over all parties, of answers whose sums are hidden (default: added up here).
+    - `sums`: of the surveys over all parties, where they were added up in secret (default: the surveys have them).
 
     Raises ValueError with party and column where the parties' columns are of different kinds, or a party has no rows.
     """
     empty = [party for party, survey in surveys.items() if not survey.rows]
     if empty:
         raise ValueError(f"{title(empty[0])} holds no rows; leave it out or give it some")
-    asks, together = recipe.asks, _summaries(recipe, surveys, sums)
+    sums = _added([survey.sums for survey in surveys.values()]) if sums is None else sums
+    asks, together = recipe.asks, [_summary(ask, place, surveys, sums) for place, ask in enumerate(recipe.asks)]
     centre = np.array(
         [known.mean if ask.squares and known.count else 0.0 for ask, known in zip(asks, together, strict=True)]
     )
@@ -47,15 +49,24 @@ def asks_twice(recipe: Recipe) -> bool:
 
 
 def agree(
-    recipe: Recipe, surveys: Mapping[str, Survey], asked: Question, measured: Arrays | None, sums: Arrays | None = None
+    recipe: Recipe,
+    surveys: Mapping[str, Survey],
+    asked: Question,
+    measures: Sequence[Arrays] | None,
+    sums: Arrays | None = None,
 ) -> AgreedRecipe:
-    """The fitted recipe, from the answers to the first question by party, and the sum of those to the second.
+    """The fitted recipe, from the answers to both questions.
 
-    - `measured`: None where there was no second question. `sums`: as in `question`.
+    - `surveys`: the answers to the first by party. `sums`: as in `question`.
+    - `measures`: the answers to the second, or their sum; None where there was no second one.
 
     Raises ValueError where nothing can be agreed on, with the column.
     """
-    known = [_measured(each, place, asked, measured) for place, each in enumerate(_summaries(recipe, surveys, sums))]
+    sums = _added([survey.sums for survey in surveys.values()]) if sums is None else sums
+    more = None if measures is None else _added(measures)
+    known = [
+        _measured(_summary(ask, place, surveys, sums), place, asked, more) for place, ask in enumerate(recipe.asks)
+    ]
     encoders, place = [], 0
     for step in recipe.steps:
         encoders += step.encoders(known[place : place + len(step.columns)])
@@ -74,27 +85,10 @@ def agree(
     return agreed
 
 
-def added(answers: Iterable[Arrays]) -> dict[str, np.ndarray]:
-    """The sum over parties of what they answered; exact but for its last rounding, as sums in secret are."""
-    each = list(answers)
-    together = {name: np.stack([arrays[name] for arrays in each]) for name in each[0]}
-    return {
-        name: stack.sum(0) if stack.dtype.kind == "i" else np.array([math.fsum(column) for column in stack.T])
-        for name, stack in together.items()
-    }
-
-
-def _summaries(recipe: Recipe, surveys: Mapping[str, Survey], sums: Arrays | None) -> list[Summary]:
-    """What the answers to the first question give about each column."""
-    sums = added(survey.sums for survey in surveys.values()) if sums is None else sums
-    return [_summary(ask, place, surveys, sums) for place, ask in enumerate(recipe.asks)]
-
-
 def _summary(ask: Ask, place: int, surveys: Mapping[str, Survey], sums: Arrays) -> Summary:
+    """What the answers to the first question give about a column."""
     answers = list(surveys.values())
     rows, missing = sum(each.rows for each in answers), int(sums["missing"][place])
-    if not 0 <= missing <= rows:
-        raise ValueError(f"column {ask.column!r}: the parties told of {missing} missing values in {rows} rows")
     kind = _kind(ask, place, surveys)
     mean = float(sums["total"][place]) / (rows - missing) if rows > missing else math.nan
     least, greatest = min(each.least[place] for each in answers), max(each.greatest[place] for each in answers)
@@ -124,6 +118,11 @@ def _measured(known: Summary, place: int, asked: Question, sums: Arrays | None) 
     if ask.counts:
         more["counts"] = dict(zip(known.categories, map(int, sums[f"counts {place}"]), strict=True))
     return Summary(**{**vars(known), **more, "others": int(sums["others"][place])})
+
+
+def _added(answers: Sequence[Arrays]) -> dict[str, np.ndarray]:
+    """Sums over parties, rounded once, as those that are added up in secret are."""
+    return {name: exact_sum([each[name] for each in answers]) for name in answers[0]}
 
 
 def _kind(ask: Ask, place: int, surveys: Mapping[str, Survey]) -> str:
@@ -217,20 +216,19 @@ def _told_by(asks: Sequence[Ask], survey: Survey) -> list[str]:
     parts = [f"{survey.rows:,} rows"]
     for place, ask in enumerate(asks):
         words = []
-        if survey.missing[place] and not survey.hidden:
+        if survey.missing is not None and survey.missing[place]:
             words.append(f"{int(survey.missing[place]):,} missing")
-        if ask.total:
-            total = "sum, in secret," if survey.hidden else f"sum {survey.total[place]:.6g}"
-            words.append(total + (" and sum of squares" if ask.squares else ""))
+        if ask.total and survey.total is not None:
+            words.append(f"sum {survey.total[place]:.6g}" + (" and sum of squares" if ask.squares else ""))
         if ask.extremes and math.isfinite(survey.least[place]):
             words.append(f"from {survey.least[place]:.6g} to {survey.greatest[place]:.6g}")
-        if ask.cells:
+        if ask.cells and survey.total is not None:
             words.append(f"a histogram of {ask.cells:,} cells")
         tags = survey.sets[place].categories
         if tags is not None:
             listed = ", ".join(map(str, tags[:SHOWN])) + (f" and {len(tags) - SHOWN} more" if len(tags) > SHOWN else "")
             words.append(listed or "no category in enough rows")
-        if ask.counts:
+        if ask.counts and survey.total is not None:
             words.append("rows by category")
         if words:
             parts.append(f"{ask.column} {', '.join(words)}")

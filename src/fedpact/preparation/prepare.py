@@ -14,7 +14,7 @@ from fedpact.federation.rows import Parties, split_rows, title
 from fedpact.federation.table import Table
 from fedpact.preparation.agreed import AgreedRecipe
 from fedpact.preparation.answers import measure, survey
-from fedpact.preparation.fit import added, agree, asks_twice, question
+from fedpact.preparation.fit import agree, asks_twice, question
 from fedpact.preparation.recipe import Recipe
 
 PLACES = " places"  # a column of row numbers beside those that rows are dealt by
@@ -116,10 +116,10 @@ def fitted(recipe: Recipe, frames: Mapping[str, Any]) -> AgreedRecipe:
     """A recipe fitted over frames in this process."""
     surveys = {name: survey(recipe, frame, title(name), recipe.min_count) for name, frame in frames.items()}
     asked = question(recipe, surveys)
-    measured = None
+    measures = None
     if asks_twice(recipe):
-        measured = added(measure(recipe, f, title(name), asked, recipe.min_count) for name, f in frames.items())
-    return agree(recipe, surveys, asked, measured)
+        measures = [measure(recipe, frame, title(name), asked, recipe.min_count) for name, frame in frames.items()]
+    return agree(recipe, surveys, asked, measures)
 
 
 def prepared(agreed: AgreedRecipe, frame: Any, owner: str, min_count: int = 1) -> Table:

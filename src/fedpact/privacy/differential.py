@@ -49,6 +49,9 @@ class DifferentialPrivacy:
       and needs at least 3 parties. Parties that put their own
       shares together take these out: of n shares, k colluding parties leave the noise of n − k.
 
+    Across organisations every party draws its noise itself, and keeps account of what it has told; `max_epsilon` and `min_noise`
+    in its policy say what it allows.
+
     For `fp.PrimalDual`, problems over rows, and pooled constraints. Noise is drawn in float64, and attacks on its last bits are
     not covered. Raises ImportError where dp-accounting is missing (the extra `private`).
     """
@@ -124,6 +127,15 @@ class DifferentialPrivacy:
         deviations = np.full((rounds + 1, *(1 for _ in shape[1:])), own)
         deviations[-1] /= math.sqrt(CERTIFICATE)
         return [deviations * normals(shape) for _ in range(parties)]
+
+    def drawn_once(self, multiplier: float, rows: int, parties: int, shape: tuple[int, ...], last: bool) -> np.ndarray:
+        """A party's noise of one release, from the operating system; `last`: that of the certificate. Others as in `drawn`."""
+        own = multiplier * self.limit(rows) / (math.sqrt(parties) if self.summed else 1.0)
+        return own / (math.sqrt(CERTIFICATE) if last else 1.0) * secret_normals(shape)
+
+    def epsilon_of(self, multiplier: float, releases: int) -> float:
+        """ε of so many releases with this noise, at the option's δ."""
+        return epsilon_spent(multiplier, float(self.delta), releases)
 
     def spent(self, rounds: int, planned: int, rows: int, parties: int) -> "PrivacySpent":
         """What a run has spent after so many of its `planned` rounds, and the certificate."""

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-FEWEST = 3  # parties: of two, each knows the other's share of the sum
+from fedpact.protocol.ring import FEWEST
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,13 +15,15 @@ class SecureAggregation:
     known up to a power of two. The certificate says of constraints at each party that they hold everywhere to a power of
     two, without their values, unless `disclose=True` says that parties agree to tell them.
 
-    Numbers are rounded to 2⁻⁶⁴ and added up exactly, so an answer differs from that of sums in the clear by rounding, and by
-    steps that depend on a maximum. A message up has 16 bytes instead of 8 for a number, and 1,024 for a maximum.
+    Numbers are rounded to 2⁻⁶⁴ and added up exactly, and where sums are in the clear `fp.InteriorPoint` and `fp.ProxAL` make
+    no more of a maximum than its power of two: rounds are the same, and answers differ by rounding. A message up has 16 bytes
+    instead of 8 for a number, and 1,024 for a maximum.
 
     In one process the arithmetic is that of a deployed run, and nothing is masked: whoever runs it has all rows anyhow. Across
-    organisations parties agree on masks by X25519 keys, which they sign with keys that the pact names (`fedpact keys`). A
-    party that is lost ends the run, which can be resumed. Needs at least 3 parties, and a method that needs sums only;
-    ValueError says which does not. docs/threat_model.md has what sums still tell.
+    organisations parties agree on masks by X25519 keys, which they sign with keys that the pact names (`fedpact keys`).
+    Recipes, evaluations and tests of limits over all rows are summed in the same way there. A party that is lost ends the
+    run, which can be resumed; where parties may miss rounds, it goes on with three or more. Needs at least 3 parties, and a
+    method that needs sums only; ValueError says which does not. docs/threat_model.md has what sums still tell.
 
     - `checked`: whether every party computes each point itself, from the sums that it is told, and refuses another, so that a
       server cannot choose points that tell more than the method's (default None: across organisations where the pact has the

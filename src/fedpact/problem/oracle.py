@@ -51,6 +51,7 @@ class Oracle(Record):
     batch_secret: jax.Array | None = (
         None  # of a party elsewhere, uint32 (2,): mixed into the keys that draw its mini-batches
     )
+    place: jax.Array | None = None  # of this holder in `rows` and `weights`, where these still are several holders'
 
     @classmethod
     def of(cls, program: Program, rows: Any, weights: Any, index: Any, count: Any, discloses: bool = False) -> "Oracle":
@@ -60,6 +61,23 @@ class Oracle(Record):
         given = Values(*own), RateNumbers.of(program.rates)
         constants, rates = jax.tree.map(lambda c: np.broadcast_to(c, (*np.shape(index), *np.shape(c))), given)
         return cls(rows, weights, index, count, constants, rates, program, discloses)
+
+    def picked(self, places: jax.Array) -> tuple["Oracle", Any]:
+        """Of a stack of holders those at `places`, and the axes of a `vmap` over them.
+
+        Rows are not copied: every holder knows its place among all, and a mini-batch reads no rows but its own.
+        """
+        picked = jax.tree.map(lambda leaf: leaf[places], dataclasses.replace(self, rows={}, weights=self.count))
+        picked = dataclasses.replace(picked, rows=self.rows, weights=self.weights, place=places)
+        axes: Any = jax.tree.map(lambda _: 0, picked)
+        return picked, dataclasses.replace(axes, rows=None, weights=None)
+
+    def with_own_rows(self) -> "Oracle":
+        """The same, with this holder's rows taken out of several holders'."""
+        if self.place is None:
+            return self
+        rows, weights = jax.tree.map(lambda leaf: leaf[self.place], (self.rows, self.weights))
+        return dataclasses.replace(self, rows=rows, weights=weights, place=None)
 
     def softened(self, factor: jax.Array) -> "Oracle":
         """The same functions with the temperatures of smooth rates multiplied by a factor."""
@@ -139,7 +157,8 @@ class Oracle(Record):
     @property
     def _known_weights(self) -> Any:
         """The rows' weights, on the host where they are no arguments of a program that is being traced."""
-        return self.weights if isinstance(self.weights, Tracer) else np.asarray(self.weights)
+        weights = self.with_own_rows().weights
+        return weights if isinstance(weights, Tracer) else np.asarray(weights)
 
     def _values(self, w: jax.Array, counted: bool) -> Values:
         program, units = self.program, self.units
@@ -155,7 +174,8 @@ class Oracle(Record):
 
     def _atoms(self, w: jax.Array, counted: bool) -> jax.Array:
         inside = w if self.units is None else self.units.parameters * w
-        return self.program.evaluate(inside, self.rows, self.weights, self.rates, counted)
+        own = self.with_own_rows()
+        return self.program.evaluate(inside, own.rows, own.weights, self.rates, counted)
 
     def terms_cancel(self, w: jax.Array) -> jax.Array:
         """Whether the objective, without its constant, is nothing but the rounding of terms that cancel."""
@@ -168,12 +188,14 @@ class Oracle(Record):
         """The sum of the objective's weights on this holder's rows; 0 where it reads none."""
         over_rows = [place for place, (atom, _) in enumerate(self.program.atoms) if atom.over_rows]
         coefficients = np.asarray(self.program.objective.coefficients[0])[over_rows]
-        return xp.asarray(coefficients) @ self.weights.sum(1)
+        weights = self.weights if self.place is None else self.weights[self.place]
+        return xp.asarray(coefficients) @ weights.sum(1)
 
     def sample(self, places: jax.Array, factor: jax.Array) -> "Oracle":
         """The same functions on the rows at `places`, with weights multiplied by `factor`."""
-        rows = {name: column[places] for name, column in self.rows.items()}
-        return dataclasses.replace(self, rows=rows, weights=factor * self.weights[:, places])
+        own, weights = ((), self.weights) if self.place is None else ((self.place,), self.weights[self.place])
+        rows = {name: column[*own, places] for name, column in self.rows.items()}
+        return dataclasses.replace(self, rows=rows, weights=factor * weights[:, places], place=None)
 
     def curvature(self, w: jax.Array, weights: Values) -> SymmetricSum:
         """∇² of the weighted sum of this holder's functions."""
@@ -189,7 +211,8 @@ class Oracle(Record):
         of_sides = (weights.objective[None], weights.constraints, weights.pooled)
         pulls = (side.back(of_side, count) for side, of_side in zip(program.sides, of_sides, strict=True))
         pull = sum(pulls, xp.zeros(count))
-        return program.curvature(w, self.rows, self.weights, self.rates, pull)
+        own = self.with_own_rows()
+        return program.curvature(w, own.rows, own.weights, self.rates, pull)
 
     def _curvature_matrix(self, w: jax.Array, weights: Values) -> jax.Array:
         return self.curvature(w, weights).matrix()
@@ -275,6 +298,10 @@ class SlackOracle(Record):
 
     own: Oracle
     at_server: bool = eqx.field(static=True)
+
+    @property
+    def index(self) -> jax.Array:
+        return self.own.index
 
     def disclose(self, values: Any) -> Any:
         return self.own.disclose(values)

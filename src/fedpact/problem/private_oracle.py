@@ -10,6 +10,7 @@ is no other way to evaluate a `PrivateOracle`: code that asks for an exact value
 import dataclasses
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,12 +27,15 @@ class PrivateOracle(Record):
 
     - `hidden`: the party's exact functions. Nothing but `release` reads them.
     - `limit`: the largest norm of what one row adds, in the units of the party's sums.
-    - `noise`: (releases, functions, 1 + parameters), drawn by the party before the run; each release uses up one.
+    - `noise`: (releases, functions, 1 + parameters), drawn before the run, and each release uses up one; or of one release,
+      which the party draws anew for each.
+    - `planned`: how many releases there are (default None: as many as there is noise for).
     """
 
     hidden: Oracle
     limit: jax.Array
     noise: jax.Array
+    planned: int | None = eqx.field(static=True, default=None)
 
     def release(self, number: Any, w: jax.Array) -> jax.Array:
         """Objective and pooled constraints at w, one line (value, gradient) for each: (functions, 1 + parameters).
@@ -39,12 +43,13 @@ class PrivateOracle(Record):
         `number`: which of the releases it is, from 0. Beyond the last one there is no noise left, and nothing but NaN is told.
         """
         exact = clipped_sum(self.hidden, w, self.limit)
-        return exact + jnp.where(number < self.releases, self.noise[number], jnp.nan)
+        own = self.noise[jnp.minimum(number, self.noise.shape[-3] - 1)]
+        return exact + jnp.where(number < self.releases, own, jnp.nan)
 
     @property
     def releases(self) -> int:
         """How many there are."""
-        return self.noise.shape[-3]
+        return self.noise.shape[-3] if self.planned is None else self.planned
 
     # what others may read of it
 

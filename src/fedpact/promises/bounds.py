@@ -13,14 +13,14 @@ independent trials", 1956, for the count).
 import math
 from collections.abc import Callable
 
-from scipy import special, stats
+from scipy import special  # not scipy.stats, which takes longer to import than everything else here
 
 STEPS = 60  # of a bisection: to the last digit
 
 
 def rate_above(count: float, rows: float, error: float) -> float:
     """The upper bound of a rate of which `count` of `rows` were seen; too low with a probability of at most `error`."""
-    return 1.0 if count >= rows else float(stats.beta.isf(error, count + 1, rows - count))
+    return 1.0 if count >= rows else float(special.betainccinv(count + 1, rows - count, error))
 
 
 def mean_above(total: float, rows: float, error: float) -> float:

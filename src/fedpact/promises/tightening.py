@@ -17,7 +17,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import special
 
 from fedpact.problem.expressions import Constraint
 from fedpact.problem.statement import Problem
@@ -125,7 +125,7 @@ def _needed(
         (c * (largest - least)) ** 2 * s * (1.0 - s) / rows[place].rows * (1.0 + 1.0 / trained)
         for place, c, (least, largest), s in zip(part.places, part.coefficients, ends, shares, strict=True)
     )
-    return value - float(stats.norm.ppf(terms.power)) * math.sqrt(variance)
+    return value - float(special.ndtri(terms.power)) * math.sqrt(variance)
 
 
 def _least(statement: Statement, of: Statements) -> float:
@@ -138,5 +138,7 @@ def _least(statement: Statement, of: Statements) -> float:
             line[places.index(place)] = c
     bounds = [*(of.means[place].ends for place in places), (None, None)]
     constants = [-part.constant for part in statement.parts]
-    answer = optimize.linprog([*[0.0] * len(places), 1.0], A_ub=lines, b_ub=constants, bounds=bounds)
+    from scipy.optimize import linprog  # slow to import
+
+    answer = linprog([*[0.0] * len(places), 1.0], A_ub=lines, b_ub=constants, bounds=bounds)
     return float(answer.fun)

@@ -16,6 +16,7 @@ from fedpact.problem.atoms import Scope
 from fedpact.problem.oracle import Oracle
 from fedpact.problem.units import Units
 from fedpact.protocol.messages import Reply
+from fedpact.protocol.options import Options
 from fedpact.protocol.phases import Phase, Phases, ServerData
 from fedpact.records import Record
 
@@ -148,6 +149,7 @@ class Method(eqx.Module, Generic[Server]):
     - `few_rounds`: whether runs are so short that compiling the server's functions would take longer than computing them: a
       driver then calls these with NumPy arrays, on the host (default: no). They are written with `fedpact.arrays`. Before the
       first run on some kind of data they are called once with replies of zeros, to learn what messages look like.
+    - `caution`: the part of the tolerance on constraints that it aims at (default 0.25: violations add up in the parameters).
     """
 
     personal_models: ClassVar[bool] = False
@@ -155,6 +157,10 @@ class Method(eqx.Module, Generic[Server]):
     @property
     def few_rounds(self) -> bool:
         return False
+
+    @property
+    def caution(self) -> float:
+        return 0.25
 
     # the phases
 
@@ -256,7 +262,7 @@ class OnePhase(Method[Server]):
         """At the server: from the combined reply to the new state and the line of the history."""
 
 
-class Algorithm(eqx.Module):
+class Algorithm(Options):
     """Options of a method, checked where they are made. `bind` gives what runs.
 
     What a method can do is declared here and read by `fp.solve`, `fp.explain`, `fp.audit` and a party's policy:

@@ -32,6 +32,7 @@ from fedpact.records import Record
 PartyStates = Any  # states of all parties: stacked in one process, a version number where they stay with their parties
 Role = Literal["active", "passive"]  # of a holder of columns: with labels and groups, or without
 Step = Callable[[Any, Any, Any], tuple[Any, Reply]]  # (own data, own state, message) -> (own state, reply)
+Drawn = Callable[[Any], jax.Array]  # (message) -> the places of those who are asked, ascending
 Functions = Callable[[Any, Any, Any, jax.Array], jax.Array]  # (own data, own state, message, w) -> a vector of numbers
 
 
@@ -69,6 +70,8 @@ class Phase:
     - `optional`: a party may miss it; it then keeps its state and has no part in sums and maxima (default: no).
     - `patient`: parties may work on until those asked at the same time have replied (default: no).
     - `only_if`: (own, carry) -> whether the exchange takes place; `carry` stays as it is where not (default: it always does).
+    - `drawn`: (message) -> the places of the parties that are asked in this round, ascending, as many in every round. The others
+      would reply with sums of 0 and keep their states, so that an engine may leave them out (default: all are asked).
     """
 
     ask: Callable[[ServerData, Any], Any]
@@ -78,6 +81,7 @@ class Phase:
     optional: bool = False
     patient: bool = False
     only_if: Callable[[ServerData, Any], jax.Array] | None = None
+    drawn: Drawn | None = None
 
 
 def send_carry(own: ServerData, carry: Any) -> Any:
@@ -93,13 +97,17 @@ Phases = Sequence[Phase | tuple[Phase, ...]]  # one after the other; those of an
 
 
 class Ask(NamedTuple):
-    """What an engine is given for one group of parties: a step, and the message for it."""
+    """What an engine is given for one group of parties: a step, and the message for it; see `Phase`.
+
+    - `drawn`: the places of those who are asked, where not all are (None: all). `per_party` leaves of the others are NaN.
+    """
 
     step: Step
     message: Any
     among: Role | None = None
     optional: bool = False
     patient: bool = False
+    drawn: Any = None
 
 
 class Network(Protocol):
@@ -144,7 +152,7 @@ def play(
         group = entry if isinstance(entry, tuple) else (entry,)
 
         def exchanged(carry: Any, states: PartyStates, group: tuple[Phase, ...] = group) -> tuple[Any, Any, Traffic]:
-            asks = [Ask(as_sent(p.step), p.ask(own, carry), p.among, p.optional, p.patient) for p in group]
+            asks = [_ask(phase, own, carry) for phase in group]
             replies, states = network.exchange(asks, states)
             cost = Traffic()
             for phase, ask, reply in zip(group, asks, replies, strict=True):
@@ -162,6 +170,12 @@ def play(
             cost = cost if optional_traffic else Traffic()
         traffic = traffic + cost
     return carry, states, traffic
+
+
+def _ask(phase: Phase, own: ServerData, carry: Any) -> Ask:
+    message = phase.ask(own, carry)
+    drawn = None if phase.drawn is None or own.secure else phase.drawn(message)  # secure sums are those of all
+    return Ask(as_sent(phase.step), message, phase.among, phase.optional, phase.patient, drawn)
 
 
 def _branch(
@@ -193,11 +207,17 @@ def as_sent(step: Step) -> Step:
     return step if isinstance(step, GradientStep) else AsSent(step)
 
 
+def asked_of(ask: Ask, own: ServerData) -> int:
+    """How many parties are asked."""
+    return own.count(ask.among) if ask.drawn is None else ask.drawn.shape[0]
+
+
 def traffic_of(ask: Ask, reply: Reply, own: ServerData) -> Traffic:
     """Of one exchange: per party what is broadcast and what comes back, times the parties asked."""
-    asked = own.count(ask.among)
+    asked = asked_of(ask, own)
     if not own.secure:
-        up = size_in_bytes((reply.sum, reply.max)) * asked + size_in_bytes(reply.per_party)
+        apart = size_in_bytes(reply.per_party) // own.count(ask.among)  # an entry for each, asked or not
+        up = (size_in_bytes((reply.sum, reply.max)) + apart) * asked
         return Traffic(1, up, size_in_bytes(ask.message) * asked)
     sealed = sealed_bytes(reply, own.checked)
     down = size_in_bytes(ask.message) + (sealed if own.checked else 0)  # the sums, with the next message

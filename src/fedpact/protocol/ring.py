@@ -25,6 +25,7 @@ RUNGS = 128  # of a ladder: its values are 0, 2⁻⁶⁴, 2⁻⁶³, …, 2⁶²
 NUMBER_BYTES = 16
 LADDER_BYTES = 8 * RUNGS
 MOST = 2.0**62
+FEWEST = 3  # parties in a sum: of two, each knows the other's share of it
 
 
 class Words(Record):

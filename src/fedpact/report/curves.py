@@ -12,6 +12,7 @@ from fedpact.certificate import Certificate, ConstraintReport
 from fedpact.report import markup
 from fedpact.report.plots import Band, Limit, Line, Plot, figure, legend
 from fedpact.report.words import byte_unit
+from fedpact.tolerance import Tolerance
 
 History = Mapping[str, np.ndarray]
 
@@ -30,7 +31,7 @@ PRICE = "multiplier, objective per unit of the bound"
 AT_SERVER = "multipliers of constraints on the server's rows or over all rows, objective per unit of the bound"
 
 
-def over_the_rounds(history: History, certificate: Certificate, parties: tuple[str, ...], tolerance: float) -> str:
+def over_the_rounds(history: History, certificate: Certificate, parties: tuple[str, ...], tolerance: Tolerance) -> str:
     """All plots with captions. Columns that are missing or do not have the certificate's shape are not drawn."""
     rounds = np.asarray(history.get("round", ()))
     if not rounds.size:
@@ -116,7 +117,7 @@ def _per_party(
     return Plot(name, note, lines, bands, limits, legend=bool(bands))
 
 
-def _general(history: History, parties: int, tolerance: float) -> list[Plot]:
+def _general(history: History, parties: int, tolerance: Tolerance) -> list[Plot]:
     def lines(**names: str) -> tuple[Line, ...]:
         return tuple(
             Line(words, column, k)
@@ -129,7 +130,7 @@ def _general(history: History, parties: int, tolerance: float) -> list[Plot]:
     so_far = tuple(Line(line.name, line.values.cumsum() / size, line.colour) for line in sent)
     beta = lines(beta="penalty") if np.unique(history.get("beta", ())).size > 1 else ()
     note = f"in {unit}, so far" + (f", {parties:,} parties together" if parties > 1 else "")
-    goal = (Limit(tolerance, "tolerance"),)
+    goal = tuple(Limit(number, "tolerance") for number in sorted(set(tolerance)))
     broken = lines(violation="violation", stationarity="stationarity")
     residual = lines(residual="residual", tau="tolerance (τ)")
     plots = [

@@ -17,6 +17,7 @@ from fedpact.report import markup
 from fedpact.report.curves import over_the_rounds
 from fedpact.report.promised import solved_with
 from fedpact.report.tables import SIGNS, certificate_gauges, constraint_tables, folded, stand_in_table
+from fedpact.tolerance import Tolerance
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
@@ -55,6 +56,7 @@ def write_page(
     certificate: Certificate,
     history: Mapping[str, np.ndarray],
     parties: tuple[str, ...],
+    tolerance: Tolerance,
     *,
     rows: Sequence[int] = (),
     kinds: Mapping[str, str] | None = None,
@@ -66,12 +68,13 @@ def write_page(
     - `path`: of the HTML file.
     - `problem`: as text.
     - `status`, `message`: of the result.
-    - `summary`: key figures as text; "tolerance" is required.
+    - `summary`: key figures as text.
     - `certificate`: of the result.
     - `history`: columns over the rounds: round, objective, violation, stationarity, bytes_up, bytes_down, and where present
       constraints and multipliers (rounds, parties, scalar constraints), server_multipliers, pooled_multipliers, beta, residual
       and tau.
     - `parties`: their names, in order.
+    - `tolerance`: of the run.
     - `rows`: how many each of them has (default: not known).
     - `kinds`: by name of a constraint, what its values are where they are not counted, in words (default: none).
     - `decided`: an evaluation (default: none).
@@ -81,7 +84,6 @@ def write_page(
     """
     tightest = sorted(certificate.constraints, key=lambda report: np.nan_to_num(report.margins, nan=-np.inf).min())
     certificate = dataclasses.replace(certificate, constraints=tuple(tightest))
-    tolerance = float(summary["tolerance"])
     kind, words = STATUSES.get(status, ("edge", status))
     style = importlib.resources.files("fedpact.report").joinpath("page.css").read_text("utf-8")
     figures = "".join(
@@ -107,7 +109,7 @@ def write_page(
 </header>
 <main>
 <section id="constraints"><h2>What was promised</h2>
-{constraint_tables(certificate, tolerance, kinds or {}, status == "converged")}</section>
+{constraint_tables(certificate, tolerance.feasibility, kinds or {}, status == "converged")}</section>
 {_decided(decided)}<dl class="figures">{figures}</dl>
 <section id="certificate"><h2>Optimality</h2>
 {certificate_gauges(certificate, tolerance)}{_solved_with(certificate, more)}</section>

@@ -9,6 +9,7 @@ from fedpact.certificate import Certificate, ConstraintReport
 from fedpact.problem.units import Units
 from fedpact.report import markup
 from fedpact.report.promised import COUNTED, RATES, SMOOTH, at_limit, kind_of, looser, place_of
+from fedpact.tolerance import Tolerance
 
 MOST_ROWS = 4000  # of all tables together
 FIRST_ROWS = 10  # of a table; further rows are collapsed
@@ -26,10 +27,10 @@ MEANINGS = {
 }
 
 
-def certificate_gauges(certificate: Certificate, tolerance: float) -> str:
-    """The three numbers as bars on one logarithmic scale, with a line at the tolerance."""
+def certificate_gauges(certificate: Certificate, tolerance: Tolerance) -> str:
+    """The three numbers as bars on one logarithmic scale, each with a line at its tolerance."""
     numbers = (certificate.stationarity, certificate.feasibility, certificate.complementarity)
-    shown = [x for x in (*numbers, tolerance) if 1e-30 < x < math.inf]
+    shown = [x for x in (*numbers, *tolerance) if 1e-30 < x < math.inf]
     low = math.floor(math.log10(min(shown)) - 0.5)
     high = max(math.ceil(math.log10(max(shown)) + 0.5), low + 4)
 
@@ -38,13 +39,14 @@ def certificate_gauges(certificate: Certificate, tolerance: float) -> str:
         return f"{100 * min(max(part, 0.0), 1.0):.1f}%"
 
     items = []
-    for (label, meaning), x in zip(MEANINGS.items(), numbers, strict=True):
-        kind = "good" if x <= tolerance else "bad"
-        words = f"{'Within' if x <= tolerance else 'Above'} tolerance" if math.isfinite(x) else "Not finite"
+    goals = (tolerance.stationarity, tolerance.feasibility, tolerance.feasibility)
+    for (label, meaning), x, goal in zip(MEANINGS.items(), numbers, goals, strict=True):
+        kind = "good" if x <= goal else "bad"
+        words = f"{'Within' if x <= goal else 'Above'} tolerance" if math.isfinite(x) else "Not finite"
         items.append(
             f'<li class="{kind}"><span class="label"><b>{label}</b> <small>{meaning}</small></span>'
             f'<span class="track" role="img" aria-label="{label} {markup.number(x, 2)}, {words.lower()}">'
-            f'<i class="bar" style="width:{place(x)}"></i><i class="mark" style="left:{place(tolerance)}"></i></span>'
+            f'<i class="bar" style="width:{place(x)}"></i><i class="mark" style="left:{place(goal)}"></i></span>'
             f'<span class="reading"><b>{markup.number(x, 2)}</b> '
             f'<span class="verdict">{SIGNS[kind]} {words}</span></span></li>'
         )
@@ -55,7 +57,7 @@ def certificate_gauges(certificate: Certificate, tolerance: float) -> str:
     return (
         "<p>Measured after the run by one more exchange with the parties, from the parameters and multipliers "
         "alone, independently of the method. All three numbers are 0 at an exact optimum. "
-        f"{_in_words(certificate.units)} The upright line is the tolerance, {markup.number(tolerance)}. "
+        f"{_in_words(certificate.units)} The upright line is the tolerance, {markup.text(str(tolerance))}. "
         f'The scale is logarithmic.</p><ul class="gauges">{"".join(items)}</ul>'
         f'<div class="scale" aria-hidden="true"><div>{ticks}</div></div>'
     )

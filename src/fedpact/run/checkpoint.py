@@ -26,17 +26,23 @@ def _number(thing: Any) -> bool:
     return isinstance(thing, int | float) and not isinstance(thing, bool)
 
 
+def _tolerance(thing: Any) -> bool:
+    both = thing if isinstance(thing, list) else [thing]
+    return len(both) <= 2 and all(_number(x) and x > 0 for x in both)
+
+
 RUN_FIELDS: dict[str, Callable[[Any], bool]] = {  # the fields of run.json, with a check of each
     "format": lambda x: x == FORMAT,
     "problem": lambda x: isinstance(x, str),
-    "tolerance": lambda x: _number(x) and x > 0,
+    "tolerance": _tolerance,
     "parties": lambda x: isinstance(x, list) and all(isinstance(name, str) for name in x),
     **dict.fromkeys(("objective", "stationarity", "feasibility", "complementarity"), _number),
 }
 OWNER_FIELDS: dict[str, Callable[[Any], bool]] = {  # the identity of the run in state.npz, with a check of each field
     **dict.fromkeys(("problem", "data", "algorithm", "start"), lambda x: isinstance(x, str)),
     **dict.fromkeys(("seed", "rounds", "sharpened"), lambda x: isinstance(x, int)),
-    **dict.fromkeys(("seconds", "tolerance"), _number),
+    "seconds": _number,
+    "tolerance": _tolerance,
 }
 
 

@@ -82,7 +82,8 @@ def compiled_apart(phases: Phases) -> Phases:
     def apart(phase: Phase) -> Phase:
         only_if = None if phase.only_if is None else jax.jit(phase.only_if)
         ask, hear = jax.jit(phase.ask), jax.jit(phase.hear)
-        return Phase(ask, phase.step, hear, phase.among, phase.optional, phase.patient, only_if)
+        drawn = None if phase.drawn is None else jax.jit(phase.drawn)
+        return Phase(ask, phase.step, hear, phase.among, phase.optional, phase.patient, only_if, drawn)
 
     return tuple(tuple(map(apart, entry)) if isinstance(entry, tuple) else apart(entry) for entry in phases)
 

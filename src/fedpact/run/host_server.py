@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard
 
 import equinox as eqx
 import jax
@@ -19,6 +19,7 @@ import numpy as np
 from jax import lax
 
 from fedpact.arrays import xp
+from fedpact.engines.secure import SecureNetwork, added
 from fedpact.protocol.engine import RunNetwork
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.phases import Ask, PartyStates
@@ -119,7 +120,10 @@ def _longest(layouts: Sequence[Layout]) -> dict[str, int]:
 
 
 def _exchanged(steps: tuple[Ask, ...], network: RunNetwork, messages: list[Any], states: Any) -> tuple[Any, Any]:
-    full = [ask._replace(message=message) for ask, message in zip(steps, messages, strict=True)]
+    told = zip(steps, messages, strict=True)
+    full = [ask._replace(message=message, drawn=drawn) for ask, (message, drawn) in told]
+    if adds_up_here(network):
+        return typed(network.asked(full, states))
     return typed(network.exchange(full, states))
 
 
@@ -174,8 +178,7 @@ class ServerOnHost:
             asks = [ask._replace(message=jax.tree.map(np.asarray, ask.message)) for ask in asks]
             replies, states = self.network.exchange(asks, states)
             return jax.device_get(replies), states
-        steps = tuple(ask._replace(message=None) for ask in asks)
-        messages = _on_host([ask.message for ask in asks])
+        steps, messages = _taken_apart(asks)
         if self.plan is not None:
             layouts = Layout.of(messages), Layout.of(states)
             place = self.plan.places.get((steps, *layouts))
@@ -184,9 +187,12 @@ class ServerOnHost:
                 packed = layouts[0].packed(messages, of_messages), layouts[1].packed(_on_host(states), of_states)
                 exchange = self.plan.exchanges[place]
                 replies, after = jax.device_get(together(self.plan, np.int32(place), self.network, *packed))
-                return exchange.replies.unpacked(replies), exchange.after.unpacked(after)
+                return self._combined(exchange.replies.unpacked(replies)), exchange.after.unpacked(after)
         replies, states = self.alone(steps, self.network, Packed.of(messages), states)
-        return jax.device_get(replies).unpacked(), states
+        return self._combined(jax.device_get(replies).unpacked()), states
+
+    def _combined(self, replies: list[Any]) -> list[Reply]:
+        return [added(*apart) for apart in replies] if adds_up_here(self.network) else replies
 
     def collect(self, states: PartyStates) -> Any:
         return self.network.collect(states)
@@ -200,6 +206,16 @@ class ServerOnHost:
 
 def _on_host(tree: Any) -> Any:
     return jax.tree.map(np.asarray, tree)
+
+
+def _taken_apart(asks: Sequence[Ask]) -> tuple[tuple[Ask, ...], list[Any]]:
+    """What is compiled of asks, and what is sent: messages, and whom they are for."""
+    return tuple(ask._replace(message=None, drawn=None) for ask in asks), _on_host([(a.message, a.drawn) for a in asks])
+
+
+def adds_up_here(network: RunNetwork) -> TypeGuard[SecureNetwork]:
+    """Whether the arithmetic of secure sums is done on the host: on few rows it takes longer to compile than to do."""
+    return isinstance(network, SecureNetwork) and is_small(network)
 
 
 def is_small(network: RunNetwork) -> bool:
@@ -223,8 +239,9 @@ class Rehearsal:
         self.noted: dict[Exchange, None] = {}
 
     def exchange(self, asks: Sequence[Ask], states: PartyStates) -> tuple[list[Reply], PartyStates]:
-        steps, messages = tuple(ask._replace(message=None) for ask in asks), _on_host([ask.message for ask in asks])
+        steps, messages = _taken_apart(asks)
         replies, after = _traced.eval_shape(steps, self.network, messages, states)
         layouts = (Layout.of(tree) for tree in (messages, states, replies, after))
         self.noted[Exchange(steps, *layouts)] = None
-        return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), replies), after
+        nothing = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), replies)
+        return [added(*apart) for apart in nothing] if adds_up_here(self.network) else nothing, after

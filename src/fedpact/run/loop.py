@@ -25,10 +25,10 @@ from fedpact.run.progress import COMPILATION, ProgressLine
 from fedpact.run.result import Result
 from fedpact.run.saved_model import MODEL
 from fedpact.settings.base import Bound
+from fedpact.tolerance import Tolerance
 
 SMALL = 1_000_000  # numbers: with less data than this, even the first call may do many rounds
 SAVE_SECONDS = 10.0  # between two saves of a running run
-CAUTION = 0.25  # methods aim at this part of the tolerance on constraints, whose violations add up in the parameters
 COSTS = ("exchanges", "bytes_up", "bytes_down")
 SHARPENINGS = 5  # how often a method is sent on with a stricter goal when the certificate does not confirm it
 
@@ -42,14 +42,14 @@ class Run:
     bound: Bound
     method: Method
     title: str  # of the method, in words
-    tolerance: float
+    tolerance: Tolerance
     seed: int
     driver: Driver | None
     network: RunNetwork
 
     def __post_init__(self) -> None:
         began = time.perf_counter()
-        self.goal = goal_of(self.tolerance)
+        self.goal = goal_of(self.tolerance, self.method)
         self.driver = self.driver or ("host" if self.method.few_rounds else "chunked")
         if self.driver == "host":
             self.network = drivers.server_on_host(self.bound, self.method, self.network, self.goal, self.seed)
@@ -117,7 +117,7 @@ class Run:
         self.rounds, self.seconds = before["rounds"], before["seconds"]
         self.cost = Traffic(*(before.get(name, self.history.total(name)) for name in COSTS))
         self.sharpened = before["sharpened"]
-        if before["tolerance"] != self.tolerance:
+        if Tolerance.of(before["tolerance"]) != self.tolerance:
             self.server, self.sharpened = self.method.aim(self.server, self.goal), 0
 
     def save_state(self) -> None:
@@ -126,7 +126,7 @@ class Run:
         progress = {
             "rounds": self.rounds,
             "seconds": self.seconds,
-            "tolerance": self.tolerance,
+            "tolerance": self.tolerance.given,
             "sharpened": self.sharpened,
             **{name: getattr(self.cost, name) for name in COSTS},
         }
@@ -248,7 +248,7 @@ class Run:
             bytes_down=self.cost.bytes_down,
             seconds=self.seconds,
             compile_seconds=self.compile_seconds,
-            tolerance=float(self.tolerance),
+            tolerance=self.tolerance.given,
             method=self.title,
             parties=self.bound.names,
             problem=problem,
@@ -279,7 +279,7 @@ class Run:
                     "problem": self.owner["problem"],
                     "status": status.name,
                     "message": message,
-                    "tolerance": self.tolerance,
+                    "tolerance": self.tolerance.given,
                     "method": result.method,
                     "parties": list(result.parties),
                     "rounds": self.rounds,
@@ -315,11 +315,10 @@ def _corrections(certificate: Certificate) -> dict[str, np.ndarray]:
     }
 
 
-def checked_limits(tolerance: Any, max_rounds: Any) -> tuple[float, int]:
+def checked_limits(tolerance: Any, max_rounds: Any) -> tuple[Tolerance, int]:
     """As a user gave them."""
-    check("solve", "tolerance", tolerance, lambda x: x > 0, "a positive number; 1e-4 is the default")
     check("solve", "max_rounds", max_rounds, lambda x: x >= 1, "a positive whole number", whole=True)
-    return float(tolerance), int(max_rounds)
+    return Tolerance.of(tolerance), int(max_rounds)
 
 
 def stricter(goal: Goal, times: int) -> Goal:
@@ -328,9 +327,9 @@ def stricter(goal: Goal, times: int) -> Goal:
     return Goal(factor * goal.stationarity, factor * goal.feasibility)
 
 
-def goal_of(tolerance: float) -> Goal:
+def goal_of(tolerance: Tolerance, method: Method) -> Goal:
     """What a method aims at to be certified to a tolerance."""
-    within: Any = (np.asarray(tolerance), np.asarray(CAUTION * tolerance))
+    within: Any = (np.asarray(tolerance.stationarity), np.asarray(method.caution * tolerance.feasibility))
     return Goal(*within)
 
 
@@ -349,9 +348,9 @@ def _sentence(status: Status, problem: Problem, certificate: Certificate, run: R
         said = sentences.counts_not_met if broken else sentences.stalled
         return said(certificate, run.rounds) + fine
     if status == Status.max_rounds:
-        return sentences.max_rounds(certificate, run.rounds, run.tolerance)
+        return sentences.max_rounds(certificate, run.rounds, run.tolerance.feasibility)
     if status == Status.diverged:
-        return sentences.diverged(certificate, run.answer, run.bound.shape, run.rounds, run.tolerance)
+        return sentences.diverged(certificate, run.answer, run.bound.shape, run.rounds, run.tolerance.stationarity)
     if status == Status.infeasible:
         least = sentences.least_violation(certificate.constraints)
         return sentences.infeasible(certificate, run.answer, problem, run.own.regularizer, least)

@@ -33,6 +33,7 @@ from fedpact.run.ask_promise import promised
 from fedpact.run.evaluate import checked_confidence, evaluate
 from fedpact.run.loop import checked_limits, goal_of
 from fedpact.run.match import Matched, align, match
+from fedpact.run.private import PrivateRun
 from fedpact.run.promise import Promise
 from fedpact.run.result import Result
 from fedpact.run.selection import checked_starts, chosen, from_starts, protected, titled
@@ -132,6 +133,11 @@ class Pact:
         self.matched: Matched | None = None  # the parties' tables, once `tables` has matched them
         self._check_recipe()
         _ = self.checks_points  # which may be impossible
+        if isinstance(self.privacy, DifferentialPrivacy) and (self.evaluate is not None or self.promise is not None):
+            raise ValueError(
+                f"{self.path}: an evaluation or a promise counts rows without noise, which fp.DifferentialPrivacy does not "
+                "allow; leave `evaluate` and `promise` out"
+            )
 
     def _part(self, module: Mapping[str, Any], name: str, kind: Any, words: str) -> Any:
         if name not in module:
@@ -224,16 +230,46 @@ class Pact:
     @property
     def is_secure(self) -> bool:
         """Whether the server learns sums over parties only."""
-        return is_secure(self.privacy)
+        return is_secure(self.privacy) or bool(getattr(self.privacy, "summed", False))  # shares of noise protect sums
+
+    def private(self, bound: Bound) -> PrivateRun | None:
+        """What parties draw noise by; None where they draw none. Raises ValueError where it cannot be accounted."""
+        privacy = self.privacy
+        if not isinstance(privacy, DifferentialPrivacy):
+            return None
+        if privacy.seed is not None:
+            raise ValueError(
+                f"{self.path}: fp.DifferentialPrivacy(seed={privacy.seed}): whoever has the pact could subtract the noise; "
+                "across organisations leave seed= out"
+            )
+        return PrivateRun.of(privacy, chosen(self.algorithm, bound.setting, privacy), bound, None)
+
+    @property
+    def some_missing(self) -> bool:
+        """Whether parties may miss exchanges."""
+        return self.algorithm is not None and self.algorithm.may_miss
+
+    @property
+    def hides_counts(self) -> bool:
+        """Whether an evaluation, and the test of limits over all rows, tell counts over all parties only: sums are secure, and
+        nobody agreed to disclose more."""
+        return self.is_secure and not self.columns and not self.options.get("disclose")
+
+    @property
+    def secure_sums(self) -> SecureAggregation | None:
+        """The pact's secure sums, and whether their points are checked; None in the clear, and where noise has shares."""
+        return SecureAggregation(self.checks_points) if is_secure(self.privacy) else None
 
     @property
     def checks_points(self) -> bool:
         """Whether every party computes the server's points itself and refuses others."""
         if not self.is_secure:
             return False
-        asked, possible = self.privacy.checked, not self.columns and self._server is None
+        asked = getattr(self.privacy, "checked", None)
+        possible = not self.columns and self._server is None and not self.some_missing
         if asked and not possible:
             what = "over columns" if self.columns else "where the server has rows of its own"
+            what = "where parties may miss rounds (participation below 1)" if self.some_missing else what
             raise ValueError(
                 f"{self.path}: fp.SecureAggregation(checked=True): {what} parties cannot compute its points"
             )
@@ -289,7 +325,7 @@ class Pact:
     @property
     def disclose(self) -> bool | None:
         """Whether parties disclose constraints and multipliers in each round; None where it depends on how many there are."""
-        if self.columns or self.starts > 1:
+        if self.columns or self.starts > 1 or isinstance(self.privacy, DifferentialPrivacy):
             return False
         stated = self.options.get("disclose")
         return bool(stated) if self.is_secure else stated
@@ -318,12 +354,8 @@ class Pact:
     def options_for(self, setting: Setting) -> Algorithm:
         """The method for a setting: the pact's own or the default one, with its `privacy` option."""
         privacy = self.privacy
-        if isinstance(privacy, DifferentialPrivacy):
-            raise ValueError(
-                f"{self.path}: fp.DifferentialPrivacy is for fp.solve in one process so far; a deployed party does not yet draw "
-                "noise, nor keep account of what it has told"
-            )
-        return protected(chosen(self.algorithm, setting), privacy)
+        own = chosen(self.algorithm, setting, privacy)
+        return own if isinstance(privacy, DifferentialPrivacy) else protected(own, privacy)
 
     def method_for(self, setting: Setting) -> Method:
         """What runs: that method, bound to the setting with the pact's options `scale` and `starts`."""
@@ -339,10 +371,9 @@ class Pact:
         """From how many starts the problem is solved at once."""
         return checked_starts(self.options.get("starts", 1), self.options.get("disclose"))
 
-    @property
-    def goal(self) -> Goal:
+    def goal(self, method: Method) -> Goal:
         """What the method aims at."""
-        return goal_of(checked_limits(self.options.get("tolerance", 1e-4), 1)[0])
+        return goal_of(checked_limits(self.options.get("tolerance", 1e-4), 1)[0], method)
 
     @property
     def setting(self) -> type[Bound]:
@@ -361,7 +392,9 @@ class Pact:
         agreed = self.agreement
         server = None if self.columns else self.server_table(tables.recipe)
         bound = bind(self.problem, tables, server, start=agreed.start, seed=agreed.seed, disclose=agreed.disclose)
-        return bound.secured(self.checks_points) if self.is_secure else bound
+        bound = bound.secured(self.checks_points) if self.is_secure else bound
+        private = self.private(bound)
+        return bound if private is None else private.traced(bound)
 
     def server_table(self, agreed: AgreedRecipe | None = None) -> Table | None:
         """The server's own table; where `server` is a function, only the server calls it. `agreed`: the recipe, fitted."""
@@ -416,7 +449,7 @@ class Pact:
         server: dict[str, Any] = {} if self.columns else {"server": self.server_table(parties.recipe)}
         stated = {**server, "watch": self.watch(), **self.options, **options}
         if options.get("engine") is None and "privacy" not in options:  # a mesh adds up in the clear
-            stated["privacy"] = SecureAggregation(self.checks_points) if self.is_secure else self.privacy
+            stated["privacy"] = self.secure_sums or self.privacy
         stated.pop("largest_reply", None)  # of parties elsewhere
         if self.promise is None:
             return self._evaluated(solve(self.problem, parties, self.algorithm, **stated), parties, options.get("save"))
@@ -429,6 +462,7 @@ class Pact:
         if self.evaluate is None:
             return result
         evaluation = evaluate(result, tables, **self.evaluate)
+        evaluation = evaluation.summed() if self.hides_counts else evaluation
         if folder is not None:
             evaluation.save(pathlib.Path(folder) / EVALUATION)
         return dataclasses.replace(result, evaluation=evaluation)

@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Any
 
+import numpy as np
+
 from fedpact.privacy.differential import DifferentialPrivacy
 from fedpact.protocol.algorithm import Algorithm
 from fedpact.run.result import Result
@@ -37,6 +39,13 @@ class PrivateRun:
         setting, rows = bound.setting, sum(bound.rows)
         noise = self.privacy.drawn(self.rounds, rows, setting.parties, (1 + setting.pooled, 1 + setting.size))
         return PrivateRowsBound.of(bound, self.privacy.limit(rows), noise)
+
+    def traced(self, bound: Bound) -> PrivateRowsBound:
+        """The same where every party draws its own noise elsewhere: messages and replies are as in `behind_noise`."""
+        assert isinstance(bound, RowsBound)
+        setting, rows = bound.setting, sum(bound.rows)
+        nothing = np.full((1, 1 + setting.pooled, 1 + setting.size), np.nan)
+        return PrivateRowsBound.of(bound, self.privacy.limit(rows), [nothing] * setting.parties, self.rounds + 1)
 
     def told(self, result: Result) -> Result:
         """The result with what was spent. Noisy values show no convergence, so it is never called converged."""

@@ -1,7 +1,6 @@
 """The progress line on the terminal and in notebooks, and how long programs are compiled."""
 
 import contextlib
-import pathlib
 import sys
 import threading
 import time
@@ -11,20 +10,16 @@ from typing import Any, TextIO
 
 import jax.monitoring
 
-from fedpact.files import write
-
 
 class ProgressLine:
     """A progress line that is rewritten in place, at most ten times a second.
 
     - `shown`: whether it is written (default None: where the stream is a terminal, and in notebooks).
     - `stream`: where to (default: stderr).
-    - `file`: that holds the line as well, renewed at most once a second, for whoever waits elsewhere (default: none).
     """
 
-    def __init__(self, shown: bool | None = None, stream: TextIO | None = None, file: pathlib.Path | None = None):
+    def __init__(self, shown: bool | None = None, stream: TextIO | None = None):
         self.stream = stream or sys.stderr
-        self.file, self.written = file, 0.0
         self.shown = self.stream.isatty() or "ipykernel" in sys.modules if shown is None else shown
         self.last = 0.0
         self.width = 0
@@ -32,9 +27,6 @@ class ProgressLine:
     def say(self, text: str, now: bool = False) -> None:
         """Show `text`; with `now` also within a tenth of a second of the last one."""
         moment = time.monotonic()
-        if self.file is not None and (now or moment - self.written >= 1.0):
-            self.written = moment
-            write(self.file, f"{text}\n".encode())
         if not self.shown or (moment - self.last < 0.1 and not now):
             return
         self.last = moment

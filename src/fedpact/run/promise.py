@@ -151,12 +151,17 @@ def judged(
     tallies: Mapping[str, tuple[Tally, ...]] | None,
     held_out: Mapping[str, int],
     drawn_as: str,
+    together: tuple[Tally, ...] | None = None,
 ) -> Promise:
-    """The one test: every statement against what the parties counted; `tallies` None where the candidate is not tested."""
+    """The one test: every statement against what the parties counted; `tallies` None where the candidate is not tested.
+
+    together: of all parties, where some was added up in secret (default: the sums of the parties' tallies).
+    """
     terms, statements = agreed.terms, agreed.statements
     if tallies is None:
         return Promise(result, terms.confidence, terms.asked - 1, (), held_out, terms, drawn_as)
-    error, known = terms.error / len(statements.each), with_all(tallies)
+    error = terms.error / len(statements.each)
+    known = with_all(tallies) if together is None else {**tallies, None: together}
     trained = {constraint.name: constraint for constraint in result.problem.constraints}
     shown = tuple(_judged(s, statements, known[s.party], error, trained[s.constraint.name]) for s in statements.each)
     return Promise(result, terms.confidence, terms.asked, shown, held_out, terms, drawn_as)

@@ -19,6 +19,7 @@ from fedpact.report.markup import text
 from fedpact.report.words import in_bytes
 from fedpact.run.history import History
 from fedpact.run.saved_model import predictor_of
+from fedpact.tolerance import Tolerance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Result:
     bytes_down: int
     seconds: float
     compile_seconds: float
-    tolerance: float
+    tolerance: float | tuple[float, float]
     method: str
     parties: tuple[str, ...]
     problem: Problem
@@ -181,7 +182,8 @@ class Result:
             decided = Decided(head, cells(self.evaluation), notes, names=2 if self.evaluation.groups else 1)
         return write_page(
             pathlib.Path(path), str(self.problem), self.status, self.message, self._figures(), self.certificate, self.history,
-            self.parties, rows=self.rows, kinds=promised.kinds(self.problem), decided=decided, more=self._personal(),
+            self.parties, Tolerance.of(self.tolerance), rows=self.rows, kinds=promised.kinds(self.problem), decided=decided,
+            more=self._personal(),
         )  # fmt: skip
 
     def _figures(self) -> dict[str, str]:
@@ -193,7 +195,7 @@ class Result:
         """The run in a few words, for print and page."""
         return {
             "method": self.method,
-            "tolerance": f"{self.tolerance:g}",
+            "tolerance": str(Tolerance.of(self.tolerance)),
             "objective": f"{self.objective:.6g}",
             "rounds": f"{self.rounds}"
             if self.exchanges == self.rounds
@@ -207,7 +209,9 @@ class Result:
 
     def __str__(self) -> str:
         c, s = self.certificate, self.summary()
-        lines = promised.in_lines(c, promised.kinds(self.problem), self.tolerance, self.converged)
+        lines = promised.in_lines(
+            c, promised.kinds(self.problem), Tolerance.of(self.tolerance).feasibility, self.converged
+        )
         if self.evaluation is not None:
             lines += str(self.evaluation).splitlines()
         lines += [

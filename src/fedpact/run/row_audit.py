@@ -24,6 +24,7 @@ from fedpact.run import drivers
 from fedpact.run.loop import goal_of
 from fedpact.run.row_leaks import RowLeak
 from fedpact.settings.base import Bound
+from fedpact.tolerance import Tolerance
 
 TOLERANCE = 1e-4  # to which the run is solved, as by fp.solve
 MOST_KNOWN = 150  # of a party's rows that the attacker is given as candidates
@@ -89,7 +90,7 @@ def watched(bound: Bound, method: Method, rounds: int, seed: int) -> tuple[list[
     recorder = Recorder(bound)
     network: Any = drivers.ServerOnHost(recorder) if method.few_rounds else recorder
     own = drivers.server_data(bound, network)
-    server, states = drivers.begin(method, network, own, bound.start, goal_of(TOLERANCE), seed)
+    server, states = drivers.begin(method, network, own, bound.start, goal_of(Tolerance.of(TOLERANCE), method), seed)
     done = 0
     while done < rounds and int(method.status(server)) == Status.running:
         server, states, _ = drivers.step(method, network, own, server, states)

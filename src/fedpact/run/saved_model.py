@@ -19,6 +19,7 @@ from fedpact.problem.models import Model
 from fedpact.problem.split import TOP, SplitModel
 from fedpact.problem.statement import Problem
 from fedpact.report import promised
+from fedpact.tolerance import Tolerance
 
 if TYPE_CHECKING:
     from fedpact.run.result import Result
@@ -38,7 +39,7 @@ class Outcome:
 
     status: str
     threshold: float | None
-    numbers: dict[str, float | None]
+    numbers: dict[str, Any]
 
     @classmethod
     def of(cls, result: "Result") -> "Outcome":
@@ -52,9 +53,11 @@ class Outcome:
             raise ValueError("it does not say how the run ended")
         outcome = cls(**words)
         numbers = outcome.numbers if isinstance(outcome.numbers, dict) else {}
-        plain = all(isinstance(x, float | None) for x in (outcome.threshold, *numbers.values()))
-        if not isinstance(outcome.status, str) or not plain or set(numbers) != {"tolerance", *NUMBERS}:
+        known = isinstance(outcome.status, str) and set(numbers) == {"tolerance", *NUMBERS}
+        plain = (outcome.threshold, *(numbers.get(name) for name in NUMBERS))
+        if not known or not all(isinstance(x, float | None) for x in plain):
             raise ValueError("what it says of the end of the run is no status with a few numbers")
+        Tolerance.of(numbers["tolerance"], "the end of the run")
         return outcome
 
     def words(self) -> dict[str, Any]:
@@ -173,10 +176,10 @@ def _rule(problem: Problem, threshold: float | None, recipe: AgreedRecipe | None
 def _certificate(result: "Result") -> dict[str, Any]:
     """The certificate as text and numbers; None in place of what is not finite."""
     certificate: Certificate = result.certificate
-    kinds = promised.kinds(result.problem)
+    kinds, within = promised.kinds(result.problem), Tolerance.of(result.tolerance)
     numbers = {name: _finite(getattr(certificate, name)) for name in (*NUMBERS, "objective")}
-    constraints = [_constraint(report, result.tolerance, kinds) for report in certificate.constraints]
-    words = promised.in_lines(certificate, kinds, result.tolerance, result.converged)
+    constraints = [_constraint(report, within.feasibility, kinds) for report in certificate.constraints]
+    words = promised.in_lines(certificate, kinds, within.feasibility, result.converged)
     return {"tolerance": result.tolerance, **numbers, "constraints": constraints, "words": words}
 
 

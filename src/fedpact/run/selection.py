@@ -13,13 +13,14 @@ from fedpact.federation.setting import Setting
 from fedpact.precision import in_double
 from fedpact.privacy.differential import DifferentialPrivacy
 from fedpact.privacy.residuals import EncryptedResiduals
-from fedpact.privacy.secure_sums import SecureAggregation
+from fedpact.privacy.secure_sums import SecureAggregation, checked_parties, is_secure
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Algorithm, Begin, Goal, Method
 from fedpact.protocol.options import check
 from fedpact.protocol.phases import play
 from fedpact.report.markup import text
 from fedpact.report.words import in_bytes
+from fedpact.run.summed import exposed, exposed_in_words
 from fedpact.settings import bind
 from fedpact.settings.base import Bound
 
@@ -122,6 +123,8 @@ class Explanation:
     - `parties`: the number of parties.
     - `rounds`: the least and the most rounds on similar benchmark problems; None where there are none.
     - `bytes_up`, `bytes_down`: sent by and to one party in a round, without headers.
+    - `exposed`: parties whose rows the server could read from the Hessians that they send in the clear: those with fewer rows
+      than twice the parameters; empty with secure sums, and for methods without Hessians.
     """
 
     method: str
@@ -131,6 +134,7 @@ class Explanation:
     rounds: tuple[int, int] | None
     bytes_up: int
     bytes_down: int
+    exposed: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = [
@@ -142,6 +146,12 @@ class Explanation:
             low, high = (in_bytes(n * (self.bytes_up + self.bytes_down)) for n in self.rounds)
             lines.append(
                 f"Similar problems took {fewest} to {most} rounds (`fedpact reproduce rounds`): {low} to {high} for each party."
+            )
+        if self.exposed:
+            lines.append(
+                f"Beware: in the clear, {exposed_in_words(self.exposed, self.size)}. Across organisations use secure sums "
+                "(privacy=fp.SecureAggregation(), three parties or more), or a method without Hessians such as "
+                "fp.ProxAL(fp.LBFGS())."
             )
         return "\n".join(lines)
 
@@ -157,6 +167,7 @@ def explain(
     *,
     server: Any = None,
     start: Any = None,
+    privacy: SecureAggregation | None = None,
 ) -> Explanation:
     """Which method `fp.solve` would use for a problem, why, and what its rounds cost; nothing is solved.
 
@@ -165,17 +176,25 @@ def explain(
     - `algorithm`: the method whose cost is asked for (default: the one that `fp.solve` would choose).
     - `server`: the server's own table (default: none).
     - `start`: initial parameters, a tree of the model's shape (default: the model's own).
+    - `privacy`: `fp.SecureAggregation()`, whose bytes are counted then (default None: sums in the clear).
 
-    Returns an `fp.Explanation`; `print(fp.explain(problem, parties))` shows it as text. Raises ValueError or TypeError where
+    Returns an `fp.Explanation`; `print(fp.explain(problem, parties))` shows it as text, and names the parties whose rows a
+    server could read from Hessians in the clear. Raises ValueError or TypeError where
     problem, data and method do not fit together.
     """
-    bound = bind(problem, parties, server, start=start)
+    if privacy is not None and not is_secure(privacy):
+        raise TypeError(f"explain(privacy={privacy!r}): fp.SecureAggregation(), or None for sums in the clear")
+    bound = bind(problem, parties, server, start=start, disclose=False if privacy else None)
+    if privacy is not None:
+        checked_parties(len(bound.names))
+        bound = bound.secured(bool(privacy.checked))
     setting, n = bound.setting, len(bound.names)
     reason = "as requested" if algorithm is not None else _reason(setting)
     algorithm = chosen(algorithm, setting)
     up, down = _bytes_per_round(bound, algorithm.bind(setting))
     rounds = algorithm.usual_rounds(setting)
-    return Explanation(algorithm.title(setting), reason, setting.size, n, rounds, up // n, down // n)
+    shown = () if privacy else exposed(algorithm, setting)
+    return Explanation(algorithm.title(setting), reason, setting.size, n, rounds, up // n, down // n, shown)
 
 
 def _reason(setting: Setting) -> str:

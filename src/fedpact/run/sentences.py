@@ -12,6 +12,7 @@ from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.problem.shape import Shape
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Answer
+from fedpact.tolerance import Tolerance
 
 MANY = 4  # constraints, or parameters, that a sentence names at most
 NO_RADIUS = 1e12  # a radius as large as this is as good as none
@@ -24,14 +25,14 @@ def numbers_of(certificate: Certificate) -> str:
     )
 
 
-def converged(certificate: Certificate, tolerance: float) -> str:
+def converged(certificate: Certificate, tolerance: Tolerance) -> str:
     if not any(report.is_counted for report in certificate.constraints):
-        return f"every optimality condition holds to {tolerance:g}"
+        return f"every optimality condition holds to {tolerance}"
     moved = 0.0 if certificate.stand_ins is None else certificate.stand_ins.threshold_shift
     shifted = f" with the threshold of decisions moved by {moved:.3g}" if moved else ""
     return (
         f"all counted rates are within their limits{shifted}, and every optimality condition of the smooth problem behind them "
-        f"holds to {tolerance:g}"
+        f"holds to {tolerance}"
     )
 
 

@@ -40,7 +40,7 @@ def solve(
     parties: Parties | Any,
     algorithm: Algorithm | None = None,
     *,
-    tolerance: float = 1e-4,
+    tolerance: float | tuple[float, float] = 1e-4,
     max_rounds: int = 10_000,
     server: Any = None,
     start: Any = None,
@@ -63,7 +63,8 @@ def solve(
     - `algorithm`: the method and its options (default: `fp.InteriorPoint()` up to 400 parameters, `fp.ProxAL(fp.LBFGS())`
       above, or where Hessians would take 4e9 multiplications a round; over columns `fp.FairVFL()`, with personal sets
       `fp.PersonalProjected()`, with `fp.DifferentialPrivacy` `fp.PrimalDual()`; `fp.explain` says which and why).
-    - `tolerance`: on stationarity, feasibility and complementarity (> 0, default 1e-4), in the units that `scale` says.
+    - `tolerance`: on stationarity, feasibility and complementarity (> 0, default 1e-4), in the units that `scale` says; or two,
+      the first on stationarity, the second on feasibility and complementarity: `tolerance=(1e-4, 1e-6)`.
     - `max_rounds`: rounds of communication in all, those before a resume included (>= 1, default 10,000).
     - `server`: the server's own table, for constraints and objectives `.at_server()` (default: none).
     - `start`: parameters to begin with, a tree of the model's shape (default: the model's own initial parameters).
@@ -104,7 +105,7 @@ def solve(
     """
     if algorithm is not None and not isinstance(algorithm, Algorithm):
         raise TypeError(f"expected an algorithm such as fp.ProxAL(), not {algorithm!r}")
-    tolerance, max_rounds = checked_limits(tolerance, max_rounds)
+    within, max_rounds = checked_limits(tolerance, max_rounds)
     for name, flag in (("progress", progress), ("disclose", disclose)):
         if flag is not None and not isinstance(flag, bool):
             raise TypeError(f"{name}={flag!r}: True, False, or None for the default")
@@ -149,7 +150,7 @@ def solve(
     with kept_programs(), ProgressLine(progress) as line:
         bound, network = (engine or Local()).connect(bound)
         with line.waiting("compiling ..."):
-            run = Run(bound, method, titled(algorithm, setting, starts), tolerance, seed, driver, network)
+            run = Run(bound, method, titled(algorithm, setting, starts), within, seed, driver, network)
         if save is not None:
             owner = {
                 "version": __about__.VERSION,

@@ -4,10 +4,11 @@ from typing import Any
 
 from fedpact.federation.setting import Setting
 from fedpact.privacy.residuals import EncryptedResiduals
-from fedpact.privacy.secure_sums import FEWEST, SecureAggregation
+from fedpact.privacy.secure_sums import SecureAggregation
 from fedpact.problem.split import SplitModel
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Algorithm
+from fedpact.protocol.ring import FEWEST
 
 EXPOSED = 2  # times as many rows as parameters: with fewer, two rounds' Hessians give a party's rows away
 
@@ -15,12 +16,12 @@ EXPOSED = 2  # times as many rows as parameters: with fewer, two rounds' Hessian
 def usual_privacy(problem: Problem, parties: int, active: int, algorithm: Algorithm | None) -> SecureAggregation | None:
     """Of a deployed run that says nothing else: secure sums, where the server needs nothing but sums.
 
-    Where parties may miss rounds, sums are in the clear: secure ones need everybody. Over columns, `active` parties hold labels,
+    Where parties may miss rounds, there have to be enough that one can be missed. Over columns, `active` parties hold labels,
     and a sum over one passive party is what it said.
     """
     apart = isinstance(problem.model, SplitModel) and (problem.model.combine != "sum" or parties - active < 2)
     if algorithm is not None:
-        apart = apart or algorithm.reads_single_replies or algorithm.may_miss
+        apart = apart or algorithm.reads_single_replies or (algorithm.may_miss and parties <= FEWEST)
         apart = apart or isinstance(getattr(algorithm, "privacy", None), EncryptedResiduals)
     return None if apart or parties < FEWEST else SecureAggregation()
 
@@ -32,10 +33,11 @@ def exposed(algorithm: Algorithm, setting: Setting) -> tuple[str, ...]:
     return tuple(name for name, rows in setting.rows.items() if rows < EXPOSED * setting.size)
 
 
-def exposed_in_words(names: tuple[str, ...], setting: Setting) -> str:
+def exposed_in_words(names: tuple[str, ...], size: int) -> str:
+    """What is to be said of such parties; size: the number of parameters."""
     listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return (
-        f"rows of {listed} could be read from two rounds' Hessians: fewer rows than {EXPOSED} times the {setting.size} "
+        f"rows of {listed} could be read from two rounds' Hessians: fewer rows than {EXPOSED} times the {size} "
         "parameters"
     )
 
@@ -45,6 +47,6 @@ def check_in_the_clear(algorithm: Algorithm, setting: Setting, options: Any) -> 
     names = exposed(algorithm, setting)
     if names and "privacy" not in options:
         raise ValueError(
-            f"sums are in the clear, and {exposed_in_words(names, setting)}; use a method without Hessians such as "
+            f"sums are in the clear, and {exposed_in_words(names, setting.size)}; use a method without Hessians such as "
             "fp.ProxAL(fp.LBFGS()), three parties or more and secure sums, or say options = {'privacy': None} in the pact"
         )

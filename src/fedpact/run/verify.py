@@ -15,12 +15,12 @@ from fedpact.precision import in_double
 from fedpact.problem.statement import Problem
 from fedpact.problem.units import Units
 from fedpact.protocol.algorithm import Answer, Begin, Corrections, Goal
-from fedpact.protocol.options import check
 from fedpact.run import drivers
 from fedpact.run.checkpoint import Folder
 from fedpact.run.fingerprint import digest
 from fedpact.settings import bind
 from fedpact.settings.base import Bound
+from fedpact.tolerance import Tolerance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +28,8 @@ class Verification:
     """The recomputed certificate of a saved run. Made by `fp.verify`.
 
     - `ok`: whether stationarity, feasibility and complementarity are all at most `tolerance`.
-    - `tolerance`: > 0, in the units of `certificate.units`, or of the problem where it has none.
+    - `tolerance`: > 0, or two numbers (stationarity; feasibility and complementarity), in the units of `certificate.units`, or of
+      the problem where it has none.
     - `certificate`: as recomputed, an `fp.Certificate`.
     - `claimed`: stationarity, feasibility, complementarity and objective as saved by the run.
     - `infeasible`: of a run that ended "infeasible", whether the multipliers prove it: no parameters within
@@ -37,7 +38,7 @@ class Verification:
     """
 
     ok: bool
-    tolerance: float
+    tolerance: float | tuple[float, float]
     certificate: Certificate
     claimed: dict[str, float]
     infeasible: bool = False
@@ -58,7 +59,7 @@ class Verification:
         return self.certificate.complementarity
 
     def __str__(self) -> str:
-        lines = [f"{'holds' if self.ok else 'does NOT hold'} to {self.tolerance:g}"]
+        lines = [f"{'holds' if self.ok else 'does NOT hold'} to {Tolerance.of(self.tolerance)}"]
         if self.infeasible:
             radius = self.certificate.infeasible_radius
             lines.append(
@@ -81,7 +82,7 @@ def verify(
     server: Any = None,
     params: Any = None,
     *,
-    tolerance: float | None = None,
+    tolerance: float | tuple[float, float] | None = None,
 ) -> Verification:
     """Recompute the certificate of a run saved in `folder` from the parties' data.
 
@@ -94,7 +95,8 @@ def verify(
     - `parties`: the same as those of the run.
     - `server`: the server's own table (default: none).
     - `params`: a tree of the parameters' shape, for problems without a model (default: a plain vector).
-    - `tolerance`: > 0, to which the certificate must hold (default: the one saved by the run, chosen by whoever ran it).
+    - `tolerance`: > 0, or two numbers as of `fp.solve`, to which the certificate must hold (default: the one saved by the run,
+      chosen by whoever ran it).
 
     Returns an `fp.Verification`. Raises FileNotFoundError where the folder has no run, and ValueError where it has a run of
     another problem or of other parties or is damaged.
@@ -106,8 +108,7 @@ def verify(
         raise TypeError(f"a problem is made by fp.minimize(...), not {type(problem).__name__}")
     if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
         raise TypeError(f"fp.verify takes the folder of a run, the save= of fp.solve, not {folder!r}")
-    if tolerance is not None:
-        check("verify", "tolerance", tolerance, lambda x: x > 0, "a positive number, or None for the run's own")
+    given = None if tolerance is None else Tolerance.of(tolerance, "verify")
     arrays, words = Folder(folder).load_answer()
     if words.get("problem") != digest(problem.public):
         raise ValueError(f"{folder} holds a run of another problem")
@@ -158,10 +159,10 @@ def verify(
     measured = drivers.measure(bound, network, answer, kept)
     certificate = bound.certify(measured, answer)
     claimed = {name: float(words[name]) for name in ("stationarity", "feasibility", "complementarity", "objective")}
-    asked = float(words["tolerance"] if tolerance is None else tolerance)
-    broken = certificate.feasibility > asked and words.get("status") == "infeasible"
+    asked = given or Tolerance.of(words["tolerance"])
+    broken = certificate.feasibility > asked.feasibility and words.get("status") == "infeasible"
     infeasible = broken and certificate.proves_infeasible(problem, arrays["w"])
-    return Verification(certificate.holds(asked), asked, certificate, claimed, infeasible)
+    return Verification(certificate.holds(asked), asked.given, certificate, claimed, infeasible)
 
 
 def _units(bound: Bound, network: LocalNetwork, start: np.ndarray) -> Units:

@@ -38,12 +38,17 @@ class PrivateRowsBound(RowsBound):
         return (Phase(send_carry, measure_privately, measure_at_server),)
 
     @classmethod
-    def of(cls, bound: RowsBound, limit: float, noise: Sequence[np.ndarray]) -> Self:
-        """The same problem behind noise. `limit`: the largest norm of what a row adds; `noise`: of each party, in their order."""
+    def of(cls, bound: RowsBound, limit: float, noise: Sequence[np.ndarray], planned: int | None = None) -> Self:
+        """The same problem behind noise.
+
+        - `limit`: the largest norm of what a row adds. `noise`: of each party, in their order.
+        - `planned`: as of `PrivateOracle` (default: as many releases as there is noise for).
+        """
 
         def behind(stack: Any, places: Sequence[int]) -> PrivateOracle:
             limits, drawn = np.full(len(places), limit), np.stack([noise[place] for place in places])
-            return PrivateOracle(stack, *jax.device_put((limits, drawn)))
+            limits, drawn = jax.device_put((limits, drawn))
+            return PrivateOracle(stack, limits, drawn, planned)
 
         fields = {field.name: getattr(bound, field.name) for field in dataclasses.fields(bound)}
         stacks = tuple(behind(stack, places) for stack, places in zip(bound.stacks, bound.order, strict=True))

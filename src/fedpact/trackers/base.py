@@ -12,6 +12,7 @@ import numpy as np
 
 from fedpact.run.history import History
 from fedpact.run.result import Result
+from fedpact.tolerance import Tolerance
 
 TOTALS = ("bytes_up", "bytes_down", "exchanges")  # of which the sum so far is told
 MOST_MULTIPLIERS = 32  # of parties times constraints that are told one by one; of more, the largest of each constraint
@@ -73,7 +74,7 @@ class Tracker(abc.ABC):
                 "status": result.status,
                 "message": result.message,
                 "method": result.method,
-                "tolerance": f"{result.tolerance:g}",
+                "tolerance": str(Tolerance.of(result.tolerance)),
                 "parties": str(len(result.parties)),
                 "digest": result.digest,
                 "problem": str(result.problem),

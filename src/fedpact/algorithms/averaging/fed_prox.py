@@ -27,7 +27,8 @@ class FedProx(Algorithm):
     - `local_steps`: E, steps of a party in a round (at least 1, default 1).
     - `step`: the step size, a number > 0 or a schedule of the rounds such as fp.Decay(1.0, 0.5) (default 0.1).
     - `momentum`: of a party's steps within a round (from 0 to below 1, default 0: none).
-    - `participation`: the part of the parties that is asked in a round (over 0 up to 1, default 1).
+    - `participation`: the part of the parties that is asked in a round (over 0 up to 1, default 1); the others compute and
+      send nothing.
     - `penalty`: ρ on the distance to the parties' own sets, a number > 0 or a schedule (default: none).
     - `average`: fp.TrimmedMean() or fp.MedianOfMeans(), which a few lying parties cannot move far; the server then needs every
       party's reply by itself, and every party counts alike (default None: the plain average).

@@ -16,6 +16,7 @@ from fedpact.algorithms.parts.batches import (
     check_batch,
     check_plain,
     check_sampling,
+    drawn_places,
     folded_key,
     on_a_batch,
     takes_part,
@@ -141,8 +142,9 @@ class FedSGD(Algorithm):
         fitting(self, setting)
         schedule = as_schedule("FedSGD", "step", self.step)
         if setting.split == "columns":
-            return FedSGDOverColumns(self, schedule, ridge=float(setting.programs[0].norm_shares()[0][0]))
-        return FedSGDOverRows(self, schedule, ridge=float(setting.ridge or 0.0))
+            ridge = float(setting.programs[0].norm_shares()[0][0])
+            return FedSGDOverColumns(self, schedule, ridge, setting.parties)
+        return FedSGDOverRows(self, schedule, float(setting.ridge or 0.0), setting.parties)
 
 
 class FedSGDMethod(Method[SGDServerState]):
@@ -151,6 +153,7 @@ class FedSGDMethod(Method[SGDServerState]):
     options: FedSGD
     schedule: Schedule
     ridge: float  # a where the regulariser is a‖w‖²
+    parties: int
 
     def invite(self, own: ServerData, begin: Begin) -> None:
         """Parties know their own start, or need none."""
@@ -191,7 +194,12 @@ class FedSGDOverRows(FedSGDMethod):
     @property
     def round(self) -> Phases:
         step = GradientStep(self.estimate) if self.options.average is None else self.single_estimate
-        return (Phase(self.ask, step, self.hear),)
+        drawn = self.drawn if self.options.participation < 1 else None
+        return (Phase(self.ask, step, self.hear, drawn=drawn),)
+
+    def drawn(self, message: GradientRequest) -> jax.Array:
+        """The places of the parties that are asked in a round."""
+        return drawn_places(message.context.random_key, self.parties, self.options.participation)
 
     def single_estimate(self, own: Oracle, state: tuple[()], message: GradientRequest) -> tuple[tuple[()], Reply]:
         """At a party, where the average is a robust one: n times its part of F̂, so that the mean over parties is their sum."""

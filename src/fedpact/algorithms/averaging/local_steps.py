@@ -20,6 +20,7 @@ from fedpact.algorithms.parts.batches import (
     check_batch,
     check_plain,
     check_sampling,
+    drawn_places,
     folded_key,
     rows_of,
 )
@@ -107,6 +108,7 @@ def local_steps(options: LocalOptions, setting: Setting, momentum: float = 0.0) 
         penalty=None if options.penalty is None else as_schedule(owner, "penalty", options.penalty),
         momentum=momentum,
         participation=options.participation,
+        parties=setting.parties,
         ridge=float(setting.ridge or 0.0),
     )
 
@@ -123,6 +125,7 @@ class LocalSteps(eqx.Module):
     penalty: Schedule | None
     momentum: float
     participation: float
+    parties: int
     ridge: float  # a where the regulariser is a‖w‖²
 
     def task(self, server: ServerState) -> LocalTask:
@@ -130,6 +133,10 @@ class LocalSteps(eqx.Module):
         t = server.t.astype(float)
         penalty = None if self.penalty is None else self.penalty(t)
         return LocalTask(server.w, folded_key(server.key, server.t), self.step(t), penalty)
+
+    def drawn(self, task: LocalTask) -> jax.Array:
+        """The places of the parties that are asked."""
+        return drawn_places(task.random_key, self.parties, self.participation)
 
     def slope(self, server: ServerState, change: jax.Array) -> jax.Array:
         """The largest entry of the mean gradient, as a round's change of the parameters shows it."""
@@ -148,6 +155,7 @@ class LocalSteps(eqx.Module):
     ) -> tuple[jax.Array, jax.Array]:
         """Where a party's steps lead, and F̂_i where they begin: its part of the objective, divided by `weight`."""
         optimizer = heavy_ball(self.momentum)
+        own = own.with_own_rows() if self.batch is None else own
 
         def once(carry: tuple[jax.Array, Any], turn: jax.Array) -> tuple[tuple[jax.Array, Any], jax.Array]:
             w, memory = carry
@@ -196,7 +204,12 @@ class LocalMethod(OnePhase[State]):
     @property
     def round(self) -> Phases:
         """Where not all parties take part anyway, one that stays away is one that takes none."""
-        return (Phase(self.ask, self.step, self.hear, optional=self.steps.participation < 1),)
+        some = self.steps.participation < 1
+        return (Phase(self.ask, self.step, self.hear, optional=some, drawn=self.drawn if some else None),)
+
+    def drawn(self, message: Any) -> jax.Array:
+        """The places of the parties that are asked in a round, from its message (default: a `LocalTask`)."""
+        return self.steps.drawn(message)
 
     def answer(self, own: ServerData, carry: State) -> Answer:
         return Answer.without_multipliers(carry.w)

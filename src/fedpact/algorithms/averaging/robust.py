@@ -16,16 +16,15 @@ import abc
 import math
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from fedpact.algorithms.parts.batches import answering
 from fedpact.federation.setting import Setting
-from fedpact.protocol.options import check
+from fedpact.protocol.options import Options, check
 
 
-class RobustAverage(eqx.Module):
+class RobustAverage(Options):
     """What `average=` of FedAvg, FedProx, FedSGD and SCAFFOLD takes: `fp.TrimmedMean` or `fp.MedianOfMeans`."""
 
     @abc.abstractmethod

@@ -80,7 +80,8 @@ class SCAFFOLD(Algorithm):
     - `local_steps`: E, steps of a party in a round (at least 1, default 1).
     - `step`: the parties' step size, a number > 0 or a schedule of the rounds (default 0.1).
     - `server_step`: the server's step size (> 0, default 1).
-    - `participation`: the part of the parties that is asked in a round (over 0 up to 1, default 1).
+    - `participation`: the part of the parties that is asked in a round (over 0 up to 1, default 1); the others compute and
+      send nothing.
     - `penalty`: ρ on the distance to the parties' own sets, a number > 0 or a schedule (default: none).
     - `average`: fp.TrimmedMean() or fp.MedianOfMeans(), which a few lying parties cannot move far; the server then needs every
       party's reply by itself, and every party counts alike (default None: the plain average).
@@ -137,6 +138,9 @@ class SCAFFOLDMethod(LocalMethod[ControlledServerState]):
         return ControlState(state.control + weight * control), reply_of(own, task.parameters, sums)
 
     # server steps
+
+    def drawn(self, message: ControlledTask) -> jax.Array:
+        return self.steps.drawn(message.task)
 
     def start(self, own: ServerData, begin: Begin, reply: Reply) -> ControlledServerState:
         running = Status.running.as_array()

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from fedpact.algorithms.fair_vfl.method import FairVFL, FairVFLMethod
 from fedpact.algorithms.fair_vfl.pace import Clock, Pace
+from fedpact.algorithms.parts.schedules import Schedule
 from fedpact.federation.setting import Setting
 from fedpact.privacy.residuals import EncryptedResiduals
 from fedpact.protocol.algorithm import Algorithm, Split
@@ -19,12 +20,13 @@ class FedBCD(Algorithm):
     """Block coordinate descent over split columns, without constraints.
 
     - `local_steps`: Q, steps of a party in a round (at least 1, default 5); active parties' as `pace` says.
-    - `step`: a fixed step (> 0, default None: from the curvature, as FairVFL does; passive parties then take one step).
+    - `step`: a step (> 0) or a schedule of it (default None: from the curvature, as FairVFL does; passive
+      parties then take one step).
     - `pace`, `clock`, `momentum`, `privacy`: as of fp.FairVFL.
     """
 
     local_steps: int = 5
-    step: float | None = None
+    step: Schedule | float | None = None
     pace: Pace = "fixed"
     clock: Clock = Clock()
     momentum: float = 0.9

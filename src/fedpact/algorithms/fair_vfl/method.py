@@ -48,6 +48,7 @@ from fedpact.algorithms.fair_vfl.parties import (
 from fedpact.algorithms.parts.batches import folded_key
 from fedpact.algorithms.parts.counted_rates import with_counted_rates
 from fedpact.algorithms.parts.multipliers import violation
+from fedpact.algorithms.parts.schedules import Schedule, as_schedule
 from fedpact.arrays import choose
 from fedpact.federation.blocks import Block
 from fedpact.federation.setting import Setting
@@ -123,8 +124,9 @@ class FairVFL(Algorithm):
     - `rho`: ρ of the augmented Lagrangian to begin with (>= 0, default 1, in objective per squared constraint; 0: the plain
       one, with `step` only); it grows where violations do not fall.
     - `dual_step`: β, how far multipliers go in a round, as a part of ρ (> 0, default 0.5; by itself where ρ = 0).
-    - `decay`: c_t, a pull of multipliers to 0 (>= 0, default 0; it leaves constraints broken by c_t λ).
-    - `step`: 1/η_t, a fixed step (> 0, default None: from the curvature).
+    - `decay`: c_t, a pull of multipliers to 0 (>= 0, default 0; it leaves constraints broken by c_t λ), or a schedule of it such
+      as fp.Decay(0.1, 0.5).
+    - `step`: 1/η_t, a step (> 0) or a schedule of it (default None: from the curvature).
     - `momentum`: part of the last move that other than linear bottoms make again (from 0 to below 1, default 0.9).
     - `memory`: how many last moves the server's search takes in, where bottoms are linear (at least 1, default 6).
     - `privacy`: fp.EncryptedResiduals(), or None (default): then ν shows passive parties the labels. See docs/fair_vfl.md.
@@ -135,8 +137,8 @@ class FairVFL(Algorithm):
     clock: Clock = Clock()
     rho: float = 1.0
     dual_step: float = 0.5
-    decay: float = 0.0
-    step: float | None = None
+    decay: Schedule | float = 0.0
+    step: Schedule | float | None = None
     momentum: float = 0.9
     memory: int = 6
     privacy: EncryptedResiduals | None = None
@@ -159,10 +161,12 @@ class FairVFL(Algorithm):
             raise TypeError(f"FairVFL(clock={self.clock!r}): an fp.Clock(step=..., latency=...)")
         check("FairVFL", "rho", self.rho, lambda x: x >= 0, "rho of the augmented Lagrangian is not negative")
         check("FairVFL", "dual_step", self.dual_step, lambda x: x > 0, "β, the multipliers' step, is positive")
-        check("FairVFL", "decay", self.decay, lambda x: x >= 0, "c_t, the pull on multipliers, is not negative")
+        if not isinstance(self.decay, Schedule):
+            words = "c_t, the pull on multipliers, is not negative; or a schedule such as fp.Decay(0.1, 0.5)"
+            check("FairVFL", "decay", self.decay, lambda x: x >= 0, words)
         check("FairVFL", "momentum", self.momentum, lambda x: 0 <= x < 1, "momentum is from 0 to below 1")
         if self.step is not None:
-            check("FairVFL", "step", self.step, lambda x: x > 0, "a step size is positive, or None for the curvature's")
+            as_schedule("FairVFL", "step", self.step)
         check("FairVFL", "memory", self.memory, lambda x: x >= 1, "at least one last move", whole=True)
         if self.privacy is not None and not isinstance(self.privacy, EncryptedResiduals):
             raise TypeError(f"FairVFL(privacy={self.privacy!r}): fp.EncryptedResiduals(), or None")
@@ -186,7 +190,7 @@ class FairVFLMethod(Method[ServerState]):
     roles: tuple[Role, ...]
     rho: float
     dual_step: float
-    decay: float
+    decay: Schedule | float
     encrypted: bool
 
     @classmethod
@@ -196,10 +200,11 @@ class FairVFLMethod(Method[ServerState]):
         clock, names = options.clock, tuple(setting.rows)
         passive_blocks = [size for size, active in zip(setting.blocks, setting.active, strict=True) if not active]
         search = setting.linear_bottoms and options.step is None
+        step = None if options.step is None else as_schedule("FairVFL", "step", options.step)
         party = FairVFLParty(
             terms=Terms.of(*setting.programs),
             timing=Timing(options.pace, options.local_steps, clock.by_party(names), setting.active, clock.latency),
-            rule=MoveRule(search, options.step, options.momentum, options.memory),
+            rule=MoveRule(search, step, options.momentum, options.memory),
             passive_steps=passive_steps,
             widest=max(passive_blocks, default=0),
         )
@@ -243,7 +248,7 @@ class FairVFLMethod(Method[ServerState]):
         return ServerState(
             iterate=iterate,
             dual=dual,
-            evaluation=self._evaluated(own, iterate, dual),
+            evaluation=self._evaluated(own, iterate, dual, jnp.ones((), int)),
             settled_violation=jnp.asarray(jnp.inf),
             seconds=none,
             secret=traced_ckks.fresh_seed(none) if self.encrypted else None,
@@ -304,7 +309,7 @@ class FairVFLMethod(Method[ServerState]):
         done = (residual <= server.goal.stationarity) & (jnp.maximum(broken, slack) <= server.goal.feasibility)
         sound = jnp.isfinite(now.objective) & jnp.isfinite(residual)
         merit_at = partial(merit, terms, own.functions, now.dual)
-        moved = rule.moved(server.iterate, now.slope.top_parameters, proposals, merit_at)
+        moved = rule.moved(server.iterate, now.slope.top_parameters, proposals, merit_at, server.t)
         stayed = rule.stayed(server.iterate)
         rho, settled_violation = self._stiffened(server, now.dual.penalty, residual, broken)
         after = dataclasses.replace(
@@ -319,23 +324,24 @@ class FairVFLMethod(Method[ServerState]):
         lost = dataclasses.replace(server, iterate=stayed, status=Status.diverged.as_array())
         info = RoundInfo(now.objective, broken, residual, after.seconds, now.dual.penalty, c)
         after = choose(sound, after, lost)
-        return dataclasses.replace(after, evaluation=self._evaluated(own, after.iterate, after.dual)), info
+        return dataclasses.replace(after, evaluation=self._evaluated(own, after.iterate, after.dual, after.t)), info
 
-    def _evaluated(self, own: ServerData, iterate: Iterate, dual: Dual) -> Evaluation:
-        """Algorithm 1, lines 2 and 3: at the end of a round, for all that is sent in the next one."""
+    def _evaluated(self, own: ServerData, iterate: Iterate, dual: Dual, t: jax.Array) -> Evaluation:
+        """Algorithm 1, lines 2 and 3: at the end of a round, for all that is sent in the next one, t."""
         terms, functions, point = self.party.terms, own.functions, iterate.point
         objective, c = values(terms, functions, point)
-        dual = choose(iterate.accepted, self._ascended(dual, c), dual)
+        dual = choose(iterate.accepted, self._ascended(dual, c, t), dual)
         pi = weights(terms, dual, c)
         slope = gradient(terms, functions, point, pi)
         search = self.party.rule.search
         curvature = row_curvature(terms, functions, point, pi) if search else iterate.curvature
         return Evaluation(objective, c, dual, pi, slope, curvature)
 
-    def _ascended(self, dual: Dual, c: jax.Array) -> Dual:
+    def _ascended(self, dual: Dual, c: jax.Array, t: jax.Array) -> Dual:
         """(10)."""
+        pull = self.decay(t.astype(c.dtype)) if isinstance(self.decay, Schedule) else self.decay
         beta = self.dual_step * jnp.where(dual.penalty > 0, dual.penalty, 1.0)
-        moved = dual.multipliers + beta * (c - self.decay * dual.multipliers)
+        moved = dual.multipliers + beta * (c - pull * dual.multipliers)
         return Dual(jnp.where(self.party.terms.equality, moved, jnp.maximum(moved, 0.0)), dual.penalty)
 
     def _stiffened(
@@ -358,7 +364,7 @@ class FairVFLMethod(Method[ServerState]):
         return Proposal(jnp.zeros_like(server.iterate.point.embedding), products, jnp.asarray(0.0))
 
     def renewed(self, own: ServerData, server: ServerState) -> ServerState:
-        now = self._evaluated(own, server.iterate, server.dual)
+        now = self._evaluated(own, server.iterate, server.dual, server.t)
         endless, running = jnp.asarray(jnp.inf), Status.running.as_array()
         return dataclasses.replace(server, evaluation=now, settled_violation=endless, status=running)
 

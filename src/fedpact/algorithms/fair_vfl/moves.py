@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from fedpact.algorithms.fair_vfl.lagrangian import Point, newton_search
+from fedpact.algorithms.parts.schedules import Schedule
 from fedpact.arrays import choose
 from fedpact.records import Record
 
@@ -45,7 +46,7 @@ class Iterate(Record):
     top_moves: jax.Array  # the last moves of the top's parameters
     embedding_moves: jax.Array  # what the last moves changed in h, where the server searches
     moves: Moves
-    curvature: jax.Array  # estimated, where the server does not search
+    curvature: jax.Array  # where the server does not search: estimated, or one over the step that was set
     accepted: jax.Array  # whether the last move was
 
 
@@ -63,7 +64,7 @@ class MoveRule:
     """
 
     search: bool
-    step: float | None
+    step: Schedule | None
     momentum: float
     memory: int
 
@@ -74,7 +75,7 @@ class MoveRule:
             top_moves=jnp.zeros((self.memory, point.top_parameters.size)),
             embedding_moves=jnp.zeros((self.memory, *point.embedding.shape)) if self.search else jnp.zeros(0),
             moves=Moves(none, none),
-            curvature=jnp.asarray(1.0),
+            curvature=jnp.asarray(1.0) if self.step is None else 1.0 / self.step(jnp.ones(())),
             accepted=jnp.asarray(True),
         )
 
@@ -88,10 +89,16 @@ class MoveRule:
             moves=jax.tree.map(jnp.zeros_like, last.moves),
         )
 
-    def moved(self, last: Iterate, top_slope: jax.Array, proposals: list[Proposal], merit: Merit) -> Iterate:
-        """After the moves that active and passive parties proposed."""
-        move = self._best_move if self.search else self._proposed_move
-        return move(last, top_slope, proposals, merit)
+    def moved(
+        self, last: Iterate, top_slope: jax.Array, proposals: list[Proposal], merit: Merit, t: jax.Array
+    ) -> Iterate:
+        """After the moves that active and passive parties proposed in round t = 1, 2, …."""
+        if self.search:
+            return self._best_move(last, top_slope, proposals, merit)
+        moved = self._proposed_move(last, top_slope, proposals, merit)
+        if self.step is None:
+            return moved
+        return dataclasses.replace(moved, curvature=1.0 / self.step(t.astype(moved.curvature.dtype) + 1.0))
 
     def _best_move(self, last: Iterate, top_slope: jax.Array, proposals: list[Proposal], merit: Merit) -> Iterate:
         """The best of active moves, passive ones, the last ones and a move of the top, in h alone."""
@@ -121,12 +128,10 @@ class MoveRule:
         )
 
     def _proposed_move(self, last: Iterate, top_slope: jax.Array, proposals: list[Proposal], merit: Merit) -> Iterate:
-        """The proposed move where it lowers the merit (with a fixed step: in any case), else none, and a shorter one next."""
+        """The proposed move where it lowers the merit (with a step that was set, always), else none, and a shorter one next."""
         active, passive = proposals
-        if self.step is not None:
-            top_move = -self.step * top_slope
-        else:
-            top_move = self.momentum * last.top_moves[0] - top_slope / last.curvature
+        momentum = self.momentum if self.step is None else 0.0
+        top_move = momentum * last.top_moves[0] - top_slope / last.curvature
         ones = jnp.ones(2)
         norm = ones @ (active.inner_products + passive.inner_products)[:2, :2] @ ones
         point = Point(last.point.top_parameters + top_move, active.embedding + passive.embedding, norm)

@@ -11,11 +11,12 @@ import numpy as np
 from jax import lax
 
 from fedpact.algorithms.parts.batches import folded_key
+from fedpact.protocol.options import Options
 
 Pace = Literal["fixed", "random", "clock"]
 
 
-class Clock(eqx.Module):
+class Clock(Options):
     """Simulated speeds: a local step takes a party so many seconds, and a round so many more on the way.
 
     - `step`: seconds of one local step, for all parties (> 0, default 1) or by party; who is not named takes 1.

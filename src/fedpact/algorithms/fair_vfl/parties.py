@@ -219,9 +219,7 @@ class FairVFLParty(eqx.Module):
         return self._proposed(own, state, z, jnp.max(jnp.abs(data + 2.0 * ridge * state.w)))
 
     def _direction(self, state: PartyState, slope: jax.Array, ridge: jax.Array, curvature: jax.Array) -> jax.Array:
-        """Down the gradient: by a fixed step, by the curvature of a linear bottom, or by an estimate of any bottom's."""
-        if self.rule.step is not None:
-            return -self.rule.step * slope
+        """Down the gradient: by a step that was set, by the curvature of a linear bottom, or by an estimate of any bottom's."""
         if self.rule.search:
             stiffness = curvature * state.spectrum + 2.0 * jnp.maximum(ridge, 0.0)
             stiffness = jnp.maximum(stiffness, 1e-8 * jnp.max(stiffness, initial=1e-30))

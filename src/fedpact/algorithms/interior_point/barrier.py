@@ -90,11 +90,16 @@ class HolderSums(Record):
 
 
 class HolderMaxima(Record):
-    complementarity: jax.Array  # Definition 1's second number
+    complementarity: jax.Array  # Definition 1's second number, and the violation, both relative to the tolerance
     violation: jax.Array
     multiplier: jax.Array  # |μ| and |μ + Δμ|, which ρ has to exceed
     multiplier_after_full_step: jax.Array
     slack_decrease: jax.Array  # −Δs/s: a step longer than its inverse leaves the region where s > 0
+
+    def times(self, tolerance: jax.Array) -> "HolderMaxima":
+        """With violations as they are."""
+        found = tolerance * self.complementarity, tolerance * self.violation
+        return dataclasses.replace(self, complementarity=found[0], violation=found[1])
 
 
 # a holder's part
@@ -111,7 +116,7 @@ class Barrier(Record):
     steepest: jax.Array  # the largest ‖∇c‖² so far
 
     @classmethod
-    def fresh(cls, equality: np.ndarray, size: int, mu: float, slack: Any = 1.0) -> "Barrier":
+    def fresh(cls, equality: np.ndarray, size: int, mu: Any, slack: Any = 1.0) -> "Barrier":
         one = xp.where(equality, 0.0, 1.0)
         return cls(0.0 * one, xp.zeros((one.size, size)), slack * one, mu * one, mu * one, 0.0 * one)
 
@@ -214,7 +219,7 @@ def evaluate(own: Oracle, held: Barrier, trial: Trial) -> tuple[Barrier, HolderS
         pooled_jacobian=slopes.pooled,
         **summed(held, ahead, there, equality, trial),
     )
-    return there, sums, maxima(ahead, there, equality)
+    return there, sums, maxima(ahead, there, equality, trial)
 
 
 def stiffness(there: Barrier, equality: np.ndarray, trial: Trial) -> jax.Array:
@@ -242,10 +247,10 @@ def summed(here: Barrier, ahead: Ahead, there: Barrier, equality: np.ndarray, tr
     }
 
 
-def maxima(ahead: Ahead, there: Barrier, equality: np.ndarray) -> HolderMaxima:
+def maxima(ahead: Ahead, there: Barrier, equality: np.ndarray, trial: Trial) -> HolderMaxima:
     return HolderMaxima(
-        complementarity=complementarity(there.active, there.c, equality),
-        violation=violation(there.c, equality),
+        complementarity=complementarity(there.active, there.c, equality) / trial.activity_threshold,
+        violation=violation(there.c, equality) / trial.activity_threshold,
         multiplier=xp.max(xp.abs(there.mu), initial=0.0),
         multiplier_after_full_step=xp.max(xp.abs(ahead.full), initial=0.0),
         slack_decrease=xp.max(-ahead.relative, initial=0.0),

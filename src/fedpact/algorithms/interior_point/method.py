@@ -35,12 +35,12 @@ from fedpact.algorithms.interior_point.barrier import (
     TINY,
     Barrier,
     HolderMaxima,
-    HolderSums,
     Trial,
     evaluate,
     maxima,
     with_pooled,
 )
+from fedpact.algorithms.interior_point.kappa import ROUGH, held_kappa, next_kappa
 from fedpact.algorithms.interior_point.sharpening import Anchor, Best, Change, at_first, changed
 from fedpact.algorithms.interior_point.standing import LEAST_OBJECTIVE, Trialled, standing
 from fedpact.algorithms.interior_point.state import PartyState, RoundInfo, ServerState
@@ -50,6 +50,7 @@ from fedpact.algorithms.interior_point.steps import (
     first_step,
     nearer,
     newton_step,
+    promised,
     standstill,
     whole_step,
 )
@@ -60,6 +61,7 @@ from fedpact.arrays import choose, cond, linalg, xp
 from fedpact.federation.setting import Setting
 from fedpact.problem.atoms import Scope
 from fedpact.problem.oracle import Oracle
+from fedpact.protocol import ring
 from fedpact.protocol.algorithm import (
     Algorithm,
     Answer,
@@ -76,16 +78,13 @@ from fedpact.protocol.phases import ServerData
 
 SAME = 1e-15  # relative difference of parameters that went through other units and back
 CONVEX = 1e-12  # of its diagonal: curvature this little below zero is rounding
-SPEED = 1.5  # κ falls at least to this power of the mean product
-LEAST = 1e-20  # κ
 ARMIJO = 1e-4
 ROUNDING = 1e-12  # relative noise in the merit
 CREDIT = 40  # steps that may be taken because they lower the augmented Lagrangian, though not the merit
-UNFIT = 0.01  # κ is held up at this times the square of the violation
 FARTHEST = 1e8  # iterates this large, relative to the start, mean that the objective has no minimum
 NUDGE = 1e-2  # a start where broken constraints have no slope is left by this, relative to 1 + |w|
-ROUGH = 0.01  # of the objective: a problem with softened rates is solved to this before they are sharpened,
-ROUGHLY_MET = 1e-3  # and its constraints to this
+ROUGHLY_MET = 1e-3  # constraints of a problem with softened rates are met to this before they are sharpened,
+ROUGHLY_SOLVED = 0.1  # and the next step promises less than this part of ROUGH
 STAY_FEASIBLE = (
     300.0  # the merit's weight of the violation, per unit of the objective, at a point that was searched for
 )
@@ -143,7 +142,8 @@ class InteriorPointMethod(OnePhase[ServerState]):
         return PartyState(fresh, fresh, anchor, message.parameters, fresh.active), Reply()
 
     def step(self, own: Oracle, state: PartyState, message: Trial) -> tuple[PartyState, Reply]:
-        fresh = Barrier.fresh(own.equality, message.parameters.size, self.options.mu, message.first_slack)
+        size, soft = message.parameters.size, 1.0 if message.rates is None else message.rates.softening
+        fresh = Barrier.fresh(own.equality, size, soft * self.options.mu, message.first_slack / soft)
         here, anchor = choose(message.moving, choose(message.accepted, state.there, state.here), fresh), None
         if message.rates is not None:
             anchor = choose(message.rates.anchored, state.there, state.anchor)
@@ -219,8 +219,12 @@ class InteriorPointMethod(OnePhase[ServerState]):
             total, every = jax.tree.map(xp.add, total, mine), [*every, own_largest]
         pooled_there, sums, hessian = with_pooled(total, pooled, ahead, equality, trial, own.regularizer, h)
         if equality.size:
-            every.append(maxima(ahead, pooled_there, equality))
-        largest: HolderMaxima = jax.tree.map(lambda *x: xp.max(xp.stack(x)), *every) if every[1:] else every[0]
+            every.append(maxima(ahead, pooled_there, equality, trial))
+        exact: HolderMaxima = jax.tree.map(lambda *x: xp.max(xp.stack(x)), *every) if every[1:] else every[0]
+        largest = jax.tree.map(
+            ring.power_above, exact
+        )  # all that secure sums tell: so the path is the same without them
+        largest = largest.times(goal.feasibility)
 
         # what the trial is worth
         stationarity = own.regularizer.distance(point, sums.gradient + sums.constraint_gradient)
@@ -229,7 +233,7 @@ class InteriorPointMethod(OnePhase[ServerState]):
         sound = xp.isfinite(sums.objective + xp.sum(sums.gradient + right) + xp.sum(hessian))
 
         # is it better than where the step began?
-        model, rho = server.model, xp.maximum(server.rho, 2.0 * largest.multiplier_after_full_step)
+        model, rho = server.model, xp.fmax(server.rho, 2.0 * largest.multiplier_after_full_step)
         violation_squared = 0.5 * sums.weighted_violation  # ψ, while searching
         height = xp.where(searching, violation_squared, objective)
         slope = step.length * model.slope @ step.direction + h.nonsmooth(point) - h.nonsmooth(server.w)
@@ -251,14 +255,22 @@ class InteriorPointMethod(OnePhase[ServerState]):
 
         def onward() -> tuple[jax.Array, Step, Model, jax.Array, jax.Array]:
             convex = xp.isfinite(linalg.cholesky(hessian + CONVEX * xp.diag(xp.diag(hessian)))[-1, -1])
-            kappa = xp.where(searching, server.kappa, _next_kappa(self.options, server, sums, largest, stationarity))
-            gradient = sums.gradient + sums.right_hand_side + kappa * sums.right_hand_side_barrier
-            gradient = xp.where(searching, sums.constraint_gradient, gradient)
             residual = xp.where(searching, 0.0, sums.right_hand_side_residual)
             downhill = xp.where(searching, sums.constraint_gradient, sums.gradient)
-            fresh = Model(height, downhill, gradient, residual, hessian, convex)
+
+            def towards(kappa: jax.Array) -> tuple[Model, Step]:
+                gradient = sums.gradient + sums.right_hand_side + kappa * sums.right_hand_side_barrier
+                gradient = xp.where(searching, sums.constraint_gradient, gradient)
+                model = Model(height, downhill, gradient, residual, hessian, convex)
+                return model, newton_step(point, model, WIDER * step.radius, h)
+
+            kappa = next_kappa(self.options.centering, server, sums, largest, stationarity)
+            if self.rates:
+                before, again = towards(server.kappa)
+                kappa = held_kappa(kappa, server, promised(point, again, before, h), sums)
+            kappa = xp.where(searching, server.kappa, kappa)
+            fresh, ahead = towards(kappa)
             less = xp.maximum(0.5 * rho, 2.0 * largest.multiplier)
-            ahead = newton_step(point, fresh, WIDER * step.radius, h)
             pull = xp.where(searching, sums.constraint_gradient, residual)
             flat = first & (largest.violation > goal.feasibility) & (xp.max(xp.abs(pull)) <= TINY)
             flat = flat & ~(searching & (h.kinks == "none"))
@@ -290,7 +302,9 @@ class InteriorPointMethod(OnePhase[ServerState]):
         softening_now = xp.asarray(1.0) if sharpening is None else sharpening.softening
         if sharpening is not None:
             rough = ROUGH * xp.maximum(xp.abs(objective), LEAST_OBJECTIVE)
-            roughly = (stationarity <= rough) & (largest.complementarity <= ROUGHLY_MET)
+            open_gap = xp.maximum(xp.abs(sums.weighted_violation), server.kappa * sums.inequalities)
+            roughly = (open_gap <= 2.0 * rough) & (promised(w, step, model, h) <= ROUGHLY_SOLVED * rough)
+            roughly = roughly & (violation <= ROUGHLY_MET)
             solved = (better & ~searching & roughly) | stands.done
             ended = status != Status.running
             failed = stands.give_up | stands.retry | (status == Status.stalled)
@@ -316,7 +330,7 @@ class InteriorPointMethod(OnePhase[ServerState]):
         forgotten = dataclasses.replace(best, objective=xp.asarray(xp.inf), violation=xp.asarray(xp.inf))
         info = RoundInfo(
             objective=objective,
-            violation=violation,
+            violation=goal.feasibility * exact.violation,
             stationarity=stationarity,
             kappa=server.kappa,
             length=server.step.length,
@@ -338,7 +352,7 @@ class InteriorPointMethod(OnePhase[ServerState]):
             best=choose(change.any, forgotten, best),
             best_is_trial=keep,
             searching=((searching | stands.give_up) & ~stands.found & ~change.any) | change.searching,
-            phases=xp.where(change.any, 1, server.phases + xp.where(turn, 1, 0)),
+            phases=xp.where(change.any, xp.where(change.from_start, 0, 1), server.phases + xp.where(turn, 1, 0)),
             fresh=turn,
             origin=server.origin,
             from_start=(server.from_start | stands.elsewhere) & (~change.any | change.searching),
@@ -399,18 +413,3 @@ class InteriorPointMethod(OnePhase[ServerState]):
             best = choose(xp.isfinite(stated.violation), stated, best)
         multipliers = best.server_multipliers, best.pooled_multipliers
         return Answer(best.point, *multipliers, carry.empty_radius, descent=carry.descent)
-
-
-def _next_kappa(
-    options: InteriorPoint, server: ServerState, sums: HolderSums, largest: HolderMaxima, stationarity: jax.Array
-) -> jax.Array:
-    """A part of the mean product, superlinearly less near the end; not far below what the goal needs once that is met.
-
-    Where constraints are still broken or w is not stationary, it does not run ahead of w.
-    """
-    mean = sums.slack_products / xp.maximum(sums.inequalities, 1.0)
-    kappa = xp.minimum(options.centering * mean, mean**SPEED)
-    left = xp.minimum(xp.maximum(largest.violation, stationarity), 1.0)
-    kappa = xp.maximum(kappa, xp.minimum(UNFIT * left**2, server.kappa))
-    enough = xp.where(largest.complementarity > server.goal.feasibility, LEAST, 0.01 * server.goal.feasibility**2)
-    return xp.maximum(kappa, xp.maximum(enough, LEAST))

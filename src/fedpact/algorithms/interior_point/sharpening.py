@@ -4,6 +4,8 @@ A rate sigmoid(score/T) of small T is nearly a step: from afar it shows neither 
 near one row's threshold is wrong beyond it. So the temperatures of all rates are multiplied by a softening, large at first.
 A problem that is roughly solved is sharpened and solved again from there, with slacks and multipliers as they are, which takes
 a few rounds; one that is not solved within some rounds is given up for a less sharp one, from where the last one was solved.
+Where none was solved yet, the softest one is tried, from the start. Temperatures of 1 and above are softened only then.
+A softened rate has less slope, and so it begins with multipliers that are larger and slacks that are smaller by the softening.
 The last softening is 1: what is certified has the temperatures of the problem.
 """
 
@@ -19,8 +21,11 @@ from fedpact.records import Record
 FIRST = 2.0  # the temperature at which the sharpest rate begins
 FACTOR = 0.5  # of a sharpening,
 GENTLE = 0.95  # or the square root of the last one after it has failed, unless that is above this
-ROUNDS = 10  # at one softening before it is given up, twice as many at the first
-SOFTEST = 4.0  # times the first softening: if even that is not solved, another one would not help
+ROUNDS = 7  # at one softening before it is given up, twice as many at the first
+QUICK = 2  # a sharpening that took more rounds than this is not followed by a bolder one
+SOFTEST = (
+    4.0  # times the first softening is tried where that is not solved: if even this is not, another would not help
+)
 
 
 class Best(Record):
@@ -43,7 +48,7 @@ class Anchor(Record):
 
 class Sharpening(Record):
     softening: jax.Array
-    first: jax.Array  # softening
+    first: jax.Array  # softening, or what it would be if rates of their temperatures were softened at first
     factor: jax.Array  # of the last sharpening
     rounds: jax.Array  # at this softening
     anchor: Anchor
@@ -91,8 +96,9 @@ class Change(Record):
 
 def at_first(coldest: Any, anchor: Anchor, nothing: Best) -> Sharpening:
     """`coldest`: the least temperature of a rate."""
-    softening, no = xp.where(coldest < 1.0, FIRST / coldest, 1.0), xp.asarray(False)
-    return Sharpening(softening, softening, xp.asarray(FACTOR), xp.zeros((), int), anchor, no, no, no, no, nothing)
+    usual, no = xp.maximum(FIRST / coldest, 1.0), xp.asarray(False)
+    softening = xp.where(coldest < 1.0, usual, 1.0)
+    return Sharpening(softening, usual, xp.asarray(FACTOR), xp.zeros((), int), anchor, no, no, no, no, nothing)
 
 
 def changed(
@@ -123,8 +129,9 @@ def changed(
     long = ~searching & (now.rounds >= xp.where(now.has_anchor, ROUNDS, 2 * ROUNDS))
     softer = ~sharper & ~solved & (ended | failed | long) & (now.factor < GENTLE)
     softer = softer & (now.has_anchor | ~softest) & ~first_try
-    factor, gentler = xp.maximum(now.factor**1.5, FACTOR), xp.sqrt(now.factor)
-    back = xp.where(now.has_anchor, now.softening / gentler, 2.0 * now.softening)
+    quick = now.rounds <= QUICK
+    factor, gentler = xp.where(quick, xp.maximum(now.factor**1.5, FACTOR), now.factor), xp.sqrt(now.factor)
+    back = xp.where(now.has_anchor, now.softening / gentler, SOFTEST * now.first)
     ahead = xp.where(straight, 1.0, xp.maximum(factor * now.softening, 1.0))
     softening = xp.where(softer, back, xp.where(sharper, ahead, now.softening))
     # where the last problem is roughly solved, or there is no softer one, the rest is a matter of rounds
@@ -134,7 +141,7 @@ def changed(
         softening=softening,
         first=now.first,
         factor=xp.where(softer & now.has_anchor, gentler, xp.where(sharper & ~straight, ahead / now.softening, kept)),
-        rounds=xp.where(sharper | softer, 0, now.rounds + 1),
+        rounds=xp.where(sharper | softer | searching, 0, now.rounds + 1),
         anchor=choose(anchored, trial, now.anchor),
         has_anchor=now.has_anchor | anchored,
         anchored=anchored,

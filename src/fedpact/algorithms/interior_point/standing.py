@@ -2,7 +2,7 @@
 
 import jax
 
-from fedpact.algorithms.interior_point.barrier import HolderMaxima, HolderSums
+from fedpact.algorithms.interior_point.barrier import TINY, HolderMaxima, HolderSums
 from fedpact.algorithms.interior_point.state import ServerState
 from fedpact.algorithms.interior_point.steps import Model, Step, promised
 from fedpact.arrays import linalg, xp
@@ -26,7 +26,8 @@ SHRINKS = (
     0.25  # where a next step is shorter than this part of the last one, as Newton's are near a minimum, it is taken
 )
 STILL = 1e-4  # if it is longer than this, relative to the way from the start,
-WELL = 0.1  # or if the violation is within the goal, but not within this part of it
+SLOWEST = 0.99  # the ratio of a step to the last one counts up to this
+WELL = 0.125  # or if the violation is within the goal, but not within this part of it
 DRIFT = 0.03  # a whole Newton step this long, relative to 1 + ‖w‖, where the goal is met: no minimum is near,
 FAINT = 1e-3  # if it promises more than this part of the goal, so that it is no rounding,
 FLAT_BEND = 1e-3  # and the curvature along it is less than this;
@@ -93,9 +94,12 @@ def standing(
     reach = xp.maximum(xp.max(xp.abs(now.point), initial=0.0), 1.0)
     close = goal.stationarity * xp.maximum(now.objective / reach, 1.0)  # as the certificate will measure
     met = ~searching & (now.stationarity <= close) & (largest.complementarity <= goal.feasibility)
-    worth = xp.maximum(gain, xp.abs(sums.weighted_violation))  # of a next step, and of violations, in the objective
     near = WORTH * goal.stationarity * xp.maximum(xp.abs(now.objective), LEAST_OBJECTIVE) + now.noise
     last = server.step.length * linalg.norm(server.step.direction)
+    # steps that each are r times the last one, since the model is too steep, gain 1/(1 − r) times as much all together
+    ratio = xp.minimum(moved / xp.maximum(last, TINY), SLOWEST)
+    all_gains = gain / (1.0 - ratio)
+    worth = xp.maximum(all_gains, xp.abs(sums.weighted_violation))  # of next steps and of violations, in the objective
     barely, still = violation > WELL * goal.feasibility, STILL * linalg.norm(now.point - server.origin)
     unfinished = (moved < SHRINKS * last) & (barely | (moved > still))
     done = met & (~better | ((worth <= near) & ~unfinished))
@@ -113,7 +117,8 @@ def standing(
     retry = phases_left & seen & stuck
     found = searching & now.sound & feasible
     violation_squared = 0.5 * sums.weighted_violation
-    resting = (better & (gain <= RESTING * violation_squared)) | (stuck & (radius > FAR * size))
+    whole = xp.isinf(now.step.radius)  # within a ball a step promises little wherever it is
+    resting = (better & whole & (gain <= RESTING * violation_squared)) | (stuck & (radius > FAR * size))
     # the least violation may be reached at infinity only; convex constraints need the proof all the same
     curved = server.indefinite | (server.sharpening is not None) | (radius > FAR * size)
     resting = resting | (better & curved & (idle >= xp.where(server.from_start, *reversed(SEARCH_PATIENCE))))

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fedpact.algorithms.interior_point.barrier import Barrier, Trial, advance
+from fedpact.algorithms.interior_point.barrier import Barrier, Trial, advance, broken
 from fedpact.algorithms.interior_point.state import ServerState
 from fedpact.arrays import choose, xp
 from fedpact.protocol.phases import ServerData
@@ -34,7 +34,9 @@ def trial_of(mu: float, own: ServerData, server: ServerState) -> tuple[Trial, Ba
     if not equality.size:
         return trial, pooled, None
     ahead = advance(pooled, equality, trial)
-    weights = xp.where(server.searching, pooled.active, ahead.mu)
+    # a search that begins knows the violations of the last trial only; with no curvature at all its first step would be wild
+    known = choose(server.fresh, broken(server.pooled[1].c, equality), pooled.active)
+    weights = xp.where(server.searching, known, ahead.mu)
     return dataclasses.replace(trial, pooled_multipliers=weights), pooled, ahead
 
 
@@ -46,6 +48,7 @@ def held(
     anchor: Barrier | None,
 ) -> Barrier:
     """Where the step begins."""
-    fresh = Barrier.fresh(equality, server.w.size, mu, server.first_slack)
+    soft = 1.0 if server.sharpening is None else server.sharpening.softening
+    fresh = Barrier.fresh(equality, server.w.size, soft * mu, server.first_slack / soft)
     held_now = choose(server.fresh, fresh, choose(server.accepted, *reversed(barriers)))
     return held_now if server.sharpening is None else choose(server.sharpening.returning, anchor, held_now)

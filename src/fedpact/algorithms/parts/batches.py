@@ -49,6 +49,12 @@ def asked(own: Oracle, key: jax.Array, participation: float) -> jax.Array:
     return takes_part(own, key, participation) * (own.parties / answering(own.parties, participation))
 
 
+def drawn_places(key: jax.Array, parties: int, participation: float) -> jax.Array:
+    """The places of the parties that are among those asked, ascending."""
+    count = answering(parties, participation)
+    return jnp.nonzero(chosen(key, jnp.arange(parties), parties, count), size=count)[0]
+
+
 def answering(parties: int, participation: float) -> int:
     """How many parties are asked in a round."""
     return max(1, round(participation * parties))

@@ -8,7 +8,7 @@ the gradient and the diagonal of the Hessian of f there:
     φ       |f|: the objective without its constant; where that is 0, or its parts cancel, max_j g_j²/H_j, what a Newton step
             along an axis gains
     S_j     1/√(H_j/φ + (g_j/φ)² + b_j), with b_j the mean of the constraints' squared slopes, each relative to its mean
-    σ       max_j S_j |∂_j c|, the largest over parties, but within a factor of ten of the constraint's limit
+    σ       max_j S_j |∂_j c|, but within a factor of ten of the constraint's limit; 1.25 of the mean over parties
 
 Each of them changes with the units of the data as it should: a column in cents instead of dollars has S_j 100 times smaller,
 and u is the same.
@@ -33,6 +33,7 @@ MOST_PARAMETERS = 400  # above, curvature is not asked for, and the units of par
 NOTHING = 1e-20  # what a Newton step promises is rounding, where it is this small beside the curvature
 LIMITS = 10.0  # a constraint's unit is within this factor of its limit,
 LEAST = 1e-3  # but not less than this part of its slope
+ABOVE_MEAN = 1.25  # times the parties' mean is near the largest among parties that are somewhat alike
 
 # messages
 
@@ -47,7 +48,10 @@ class StartSums(Record):
     pooled_jacobian: jax.Array
 
 
-class StartMaxima(Record):
+class PartyStart(Record):
+    """From a party before the first round; every leaf is summed over parties."""
+
+    functions: StartSums
     constraint_units: jax.Array  # of each scalar constraint, as the party's own functions suggest
 
 
@@ -74,7 +78,7 @@ class InUnitsState(Record):
 def look_at_start(own: Oracle, state: None, message: FirstParameters) -> tuple[tuple[()], Reply]:
     """At a party, before the first round."""
     sums, units = start_of(own, message.parameters)
-    return (), Reply(sum=sums, max=StartMaxima(units))
+    return (), Reply(sum=PartyStart(sums, units))
 
 
 def start_of(own: Oracle, w: jax.Array) -> tuple[StartSums, jax.Array]:
@@ -124,13 +128,15 @@ def learnt(own: ServerData, w: jax.Array, reply: Reply) -> Units:
     """All units, from the sums at the start."""
     h, functions = own.regularizer, own.functions
     mine, own_units = start_of(functions, w)
-    total: StartSums = jax.tree.map(xp.add, reply.sum, mine)
+    total: StartSums = jax.tree.map(xp.add, reply.sum.functions, mine)
     gradient, bends = total.gradient + 2 * h.ridge * w, total.hessian_diagonal + 2 * h.ridge
     phi, shape = objective_units(total.objective + h.value(w), gradient, bends)
     limits = xp.abs(functions.constants.pooled)
     pooled_slopes = xp.abs(total.pooled_jacobian)
     squares = _relative_squares(pooled_slopes, shape, limits)
-    held = own.parties * reply.max.constraint_units.size + own_units.size + limits.size
+    # of sums, secure ones are exact: a largest unit would be known up to a power of two
+    party_units = ABOVE_MEAN / own.parties * reply.sum.constraint_units
+    held = own.parties * party_units.size + own_units.size + limits.size
     pull = (total.constraint_slopes + xp.sum(squares, axis=0)) / max(1, held)
     # an objective without curvature has the size that the constraints give it
     phi = xp.where(phi > 0, phi, xp.max(xp.abs(gradient) / xp.sqrt(_positive(pull)), where=pull > 0, initial=0.0))
@@ -141,7 +147,7 @@ def learnt(own: ServerData, w: jax.Array, reply: Reply) -> Units:
     units = Units(
         parameters=parameters,
         objective=phi,
-        party_constraints=reply.max.constraint_units,
+        party_constraints=party_units,
         server_constraints=own_units,
         pooled_constraints=_constraint_units(xp.max(pooled_slopes * parameters, axis=1, initial=0.0), limits),
     )

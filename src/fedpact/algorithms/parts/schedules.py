@@ -3,14 +3,13 @@
 import abc
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from fedpact.protocol.options import check
+from fedpact.protocol.options import Options, check
 
 
-class Schedule(eqx.Module):
+class Schedule(Options):
     """A step size or penalty as a function of the round t = 1, 2, …
 
     `fp.Decay` and `fp.Growth` are schedules; another one is a subclass with `__call__`, written in JAX.

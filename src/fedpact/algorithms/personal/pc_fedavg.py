@@ -109,7 +109,8 @@ class PCFedAvg(Algorithm):
     - `penalty`: ρ on the squared distance to a party's set, halved; a number > 0 or a schedule such as
       fp.Growth(1.0, 0.25, 10_000).
     - `batch`: rows drawn at each party for each of its steps (at least 1, default: all rows).
-    - `participation`: the part of the parties that is asked in a round (over 0 up to 1, default 1).
+    - `participation`: the part of the parties whose steps count in a round (over 0 up to 1, default 1). All hear of every
+      round, since all blocks move, so that it saves neither time nor bytes.
     - `corrected`: whether the other parties' blocks follow the gradient (default) or the paper's line 8: `as_printed`.
 
     A penalty leaves models outside their sets, and local steps drift; so what is handed out is projected, and the result tells

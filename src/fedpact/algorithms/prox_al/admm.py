@@ -18,7 +18,9 @@ Party i sends ρũ_i and a few scalars, of which the server needs the sums. Wher
 """
 
 import dataclasses
-from typing import ClassVar
+import numbers
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -41,7 +43,7 @@ GROWN = 2.0  # an accelerated step that multiplies the residual by more than thi
 class SolverSettings(Record):
     """To the parties with the point v: settings, and the weights of the accelerated step from the last round's."""
 
-    penalty: jax.Array  # ρ
+    penalty: jax.Array  # ρ, or one for each party
     accuracy: jax.Array  # ε
     restart: jax.Array
     acceleration_weights: jax.Array
@@ -106,43 +108,57 @@ class Central(Record):
         return q ** self.t.astype(self.rho.dtype)
 
 
+def _numbers(rho: Any) -> Any:
+    """One number, or a tuple of them, as floats where they are numbers."""
+    if isinstance(rho, numbers.Real) and not isinstance(rho, bool):
+        return float(rho)
+    return tuple(map(_numbers, rho)) if isinstance(rho, Sequence) and not isinstance(rho, str) else rho
+
+
 class ADMM(Inner):
     """`ProxAL(inner=ADMM())`.
 
-    - `rho`: the penalty ρ > 0 on u_i = w to begin with (default 0.1).
+    - `rho`: the penalty ρ > 0 on u_i = w to begin with (default 0.1); or several, ρ_i for each party in order.
     - `q`: ε_{t+1} = q^t, between 0 and 1 (default 0.5).
     - `memory`: differences kept by Anderson acceleration (default 10; 0: none).
     - `balance`: whether ρ is adapted to the two residuals (default: yes).
     - `warm`: whether u and λ are kept between subproblems (default: yes).
     - `measured`: whether the measured residual stands in (23) (default: yes).
+    - `exact`: whether (18) and (19) are solved as accurately as float64 can, and ε_{t+1} is left out of (23) (default: no).
     - `dense`: whether a party factors its Hessian, or runs conjugate gradients; `ProxAL` sets it by size.
     """
 
-    rho: float = 0.1
+    rho: float | tuple[float, ...] = eqx.field(default=0.1, converter=_numbers)
     q: float = 0.5
     memory: int = eqx.field(default=10, static=True)
     balance: bool = True
     warm: bool = True
     measured: bool = True
     dense: bool = True
+    exact: bool = False
     needs_slacks: ClassVar[bool] = True
     usual_rounds: ClassVar[tuple[int, int] | None] = (30, 342)  # to 1e-3
     prox_growth: ClassVar[float] = 3.0  # it converges as fast as the subproblem is strongly convex
 
     def __check_init__(self) -> None:
-        check("ADMM", "rho", self.rho, lambda x: x > 0, "rho must be > 0; it is ρ of Algorithm 2")
+        for rho in self.rho if isinstance(self.rho, tuple) and self.rho else (self.rho,):
+            check("ADMM", "rho", rho, lambda x: x > 0, "rho must be > 0; it is ρ of Algorithm 2, or one for each party")
         check("ADMM", "q", self.q, lambda x: 0 < x < 1, "q must lie between 0 and 1; ε_t = q^t")
         words = "memory must be a whole number >= 0; 0 switches acceleration off"
         check("ADMM", "memory", self.memory, lambda x: x >= 0, words, whole=True)
-        for name in ("balance", "warm", "measured", "dense"):
+        for name in ("balance", "warm", "measured", "dense", "exact"):
             check_flag("ADMM", name, getattr(self, name))
 
     @classmethod
-    def as_printed(cls, rho: float = 0.01, q: float = 0.5) -> "ADMM":
-        """Algorithm 2 with nothing added; q is not stated in the paper."""
-        return cls(rho, q, 0, balance=False, warm=False, measured=False)
+    def as_printed(cls, rho: float | Sequence[float] = 0.01, q: float = 0.5, exact: bool = False) -> "ADMM":
+        """Algorithm 2 with nothing added; q is not stated in the paper. `exact`: as in its section E.2."""
+        return cls(rho, q, 0, balance=False, warm=False, measured=False, exact=exact)
 
-    def sized(self, size: int) -> "ADMM":
+    def sized(self, size: int, parties: int) -> "ADMM":
+        if isinstance(self.rho, tuple) and len(self.rho) != parties:
+            raise ValueError(
+                f"ADMM(rho=...) has {len(self.rho)} penalties for {parties} parties; give one each, or one number"
+            )
         return dataclasses.replace(self, dense=size <= DENSE_UP_TO)
 
     def start(self, w: jax.Array, pooled: int) -> Central:
@@ -151,7 +167,7 @@ class ADMM(Inner):
             z=jnp.zeros_like(w),
             v=w,
             step=jnp.zeros(()),
-            rho=jnp.asarray(float(self.rho)),
+            rho=jnp.asarray(self.rho),
             t=jnp.zeros((), int),
             restart=jnp.asarray(True),
             trail=Trail.empty(w.size, m),
@@ -170,7 +186,7 @@ class ADMM(Inner):
     def propose(self, state: Central, own: ServerMerit, tau: jax.Array) -> tuple[Central, jax.Array, SolverSettings]:
         floor = 0.01 * tau / (own.merit.own.parties + 1)
         eps = jnp.maximum(floor, tau * state.q_to_t(self.q)) if self.measured else state.q_to_t(self.q)
-        eps = jnp.maximum(eps, REACHABLE)
+        eps = jnp.full_like(eps, REACHABLE) if self.exact else jnp.maximum(eps, REACHABLE)
         v = jnp.where(state.restart, state.v, self._server_update(state, own, eps))
         message = SolverSettings(state.rho, eps, state.restart, state.weights, state.slot)
         return eqx.tree_at(lambda s: (s.v, s.step), state, (v, jnp.linalg.norm(v - state.v))), v, message
@@ -178,7 +194,7 @@ class ADMM(Inner):
     def _server_update(self, state: Central, own: ServerMerit, eps: jax.Array) -> jax.Array:
         """(18): P_0 + h + Σ ρ/2 ‖ũ_i − w‖², one proximal operator where the server has no functions of its own."""
         h, merit = own.regularizer, own.merit
-        weight = merit.own.parties * state.rho
+        weight = jnp.sum(jnp.broadcast_to(state.rho, merit.own.parties))
 
         def evaluate(v: jax.Array) -> tuple[jax.Array, jax.Array]:
             values, gradient = merit.gradient(v)
@@ -203,6 +219,7 @@ class ADMM(Inner):
         self, merit: Merit, state: Local, point: jax.Array, message: SolverSettings, fresh: jax.Array
     ) -> tuple[Local, Values, LocalSums]:
         rho, slot, restart = message.penalty, message.acceleration_slot, message.restart
+        rho = rho[merit.own.index] if rho.ndim else rho
         values, gradient = merit.gradient(point)
         lam = (
             state.lam - message.acceleration_weights @ state.trail.dg
@@ -261,7 +278,7 @@ class ADMM(Inner):
             residual = h.distance(point, whole)
             kkt = h.distance(point, whole - (point - merit.centre) / merit.gamma)
         else:  # (23), and what Theorem 2 makes of it
-            residual = state.q_to_t(self.q) + sums.residual
+            residual = sums.residual if self.exact else state.q_to_t(self.q) + sums.residual
             kkt = residual + jnp.max(jnp.abs(point - merit.centre)) / merit.gamma
         progress = Progress(
             settled=~state.restart | jnp.asarray(self.measured),
@@ -306,7 +323,7 @@ class ADMM(Inner):
 
     def _balanced(self, state: Central, primal: jax.Array, n: int) -> Central:
         """ρ doubled or halved when primal and dual residual are apart by a factor of ten; Anderson acceleration restarts."""
-        primal, dual = jnp.sqrt(primal), state.rho * jnp.sqrt(1.0 * n) * state.step
+        primal, dual = jnp.sqrt(primal), jnp.linalg.norm(jnp.broadcast_to(state.rho, n)) * state.step
         factor = jnp.where(primal > 10 * dual, 2.0, jnp.where(dual > 10 * primal, 0.5, 1.0))
         change = (factor != 1.0) & (state.since >= 10)
         changed = eqx.tree_at(

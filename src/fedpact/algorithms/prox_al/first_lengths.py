@@ -7,29 +7,30 @@
 
 import jax
 
-from fedpact.algorithms.prox_al.state import StartMaxima, StartSums
+from fedpact.algorithms.prox_al.state import StartSums
 from fedpact.arrays import xp
 from fedpact.problem.oracle import Oracle, SlackOracle, derivatives
 from fedpact.protocol.messages import Reply
 
 FIRST_LENGTH = 10.0  # the first γ, relative to the curvature of the objective
+ABOVE_MEAN = 1.5  # times the parties' mean of squared slopes is near the largest
 STEEP = 1e-3  # curvature per unit of the parameters, below which an objective counts as straight
 
 
 def at_start(own: Oracle | SlackOracle, w: jax.Array) -> Reply:
     """What a party tells about the start, once."""
     slopes = derivatives(own, w)[1]
-    sums = StartSums(_curvature_along(own, w, slopes.objective), slopes.pooled)
-    return Reply(sum=sums, max=StartMaxima(_steepest(slopes.constraints)))
+    return Reply(StartSums(_curvature_along(own, w, slopes.objective), slopes.pooled, _steepest(slopes.constraints)))
 
 
 def first_lengths(
-    own: Oracle | SlackOracle, ridge: jax.Array, w: jax.Array, reply: Reply, relative: float
+    own: Oracle | SlackOracle, ridge: jax.Array, w: jax.Array, reply: Reply, parties: int, relative: float
 ) -> tuple[jax.Array, jax.Array]:
-    """β and γ, from the server's own functions and what the parties told. relative: κ."""
+    """β and γ, from the server's own functions and what so many parties told. relative: κ."""
     slopes = derivatives(own, w)[1]
     steepest = xp.maximum(_steepest(slopes.constraints), _steepest(slopes.pooled + reply.sum.pooled_jacobian))
-    steepest = xp.maximum(steepest, reply.max.squared_slope)
+    # not the largest over parties, which secure sums tell up to a power of two
+    steepest = xp.maximum(steepest, ABOVE_MEAN / parties * reply.sum.squared_slope)
     curvature = reply.sum.curvature + xp.mean(2 * ridge)
     curvature = xp.where(curvature > STEEP, curvature, 1.0)
     return relative * curvature / xp.where(steepest > 0, steepest, 1.0), FIRST_LENGTH / curvature

@@ -7,11 +7,11 @@ part: one call of `propose`, `answer`, `learn` is one round of communication.
 import abc
 from typing import Any, ClassVar
 
-import equinox as eqx
 import jax
 
 from fedpact.algorithms.prox_al.merit import Merit, ServerMerit
 from fedpact.problem.oracle import Values
+from fedpact.protocol.options import Options
 from fedpact.records import Record
 
 
@@ -27,7 +27,7 @@ class Progress(Record):
     constraints: jax.Array  # the server's own c_0 at the point
 
 
-class Inner(eqx.Module):
+class Inner(Options):
     """An inner solver.
 
     - `needs_slacks`: it cannot couple parties, so pooled constraints take form (4).
@@ -44,8 +44,8 @@ class Inner(eqx.Module):
     usual_rounds: ClassVar[tuple[int, int] | None] = None
     few_rounds: ClassVar[bool] = False  # as of a `Method`
 
-    def sized(self, size: int) -> "Inner":
-        """The same solver for this many parameters."""
+    def sized(self, size: int, parties: int) -> "Inner":
+        """The same solver for so many parameters and parties; raises ValueError where its options do not fit them."""
         return self
 
     @abc.abstractmethod

@@ -19,6 +19,7 @@ which waits for τ_k: `ProxAL.as_printed()` has Algorithm 1 as it stands.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -50,6 +51,7 @@ from fedpact.federation.setting import Setting
 from fedpact.problem.atoms import Scope
 from fedpact.problem.oracle import Oracle, SlackOracle
 from fedpact.problem.regularizers import FlatRegularizer
+from fedpact.protocol import ring
 from fedpact.protocol.algorithm import Algorithm, Answer, Begin, Disclosed, FirstParameters, Method, Status
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.options import check
@@ -109,9 +111,21 @@ class ProxAL(Algorithm):
             raise ValueError(f"{type(self.inner).__name__} cannot couple parties directly; use coupling='slack'")
 
     @classmethod
-    def as_printed(cls, beta: float = 300.0, s: float = 0.001, rho: float = 0.01, q: float = 0.5) -> "ProxAL":
-        """Algorithms 1 and 2 as the paper prints them, with the settings of its Neyman-Pearson experiment."""
-        return cls(ADMM.as_printed(rho=rho, q=q), beta, 1.0, beta, 1.0, InverseSquare(s), "slack", "printed")
+    def as_printed(
+        cls,
+        beta: float = 300.0,
+        s: float = 0.001,
+        rho: float | Sequence[float] = 0.01,
+        q: float = 0.5,
+        exact: bool = False,
+    ) -> "ProxAL":
+        """Algorithms 1 and 2 as the paper prints them, with the settings of its Neyman-Pearson experiment.
+
+        - `exact`: whether (18) and (19) are solved as accurately as float64 can, as in the paper's section E.2 (default: no).
+        """
+        return cls(
+            ADMM.as_printed(rho=rho, q=q, exact=exact), beta, 1.0, beta, 1.0, InverseSquare(s), "slack", "printed"
+        )
 
     def solver(self, setting: Setting) -> Inner:
         """The inner solver: the given one, or the one for this many parameters."""
@@ -130,7 +144,7 @@ class ProxAL(Algorithm):
         inner = self.solver(setting)
         slack = (self.coupling or ("slack" if inner.needs_slacks else "direct")) == "slack" and setting.pooled > 0
         slacks = setting.parties * setting.pooled if slack else 0
-        inner = inner.sized(setting.size + slacks)
+        inner = inner.sized(setting.size + slacks, setting.parties)
         beta = inner.penalty if self.beta is None else self.beta
         growth, prox_growth = self.growth or inner.growth, self.prox_growth or inner.prox_growth
         method = ProxALMethod(self, inner, beta, growth, prox_growth, slack)
@@ -175,6 +189,10 @@ class ProxALMethod(Method[ServerState]):
         return self.inner.few_rounds
 
     @property
+    def caution(self) -> float:
+        return 1.0 if self.options.stop == "printed" else super().caution
+
+    @property
     def round(self) -> Phases:
         return (
             Phase(self.ask, self.step, self.hear),
@@ -208,8 +226,9 @@ class ProxALMethod(Method[ServerState]):
         )
         c = values.constraints
         ahead = merit.multipliers(c)
-        change = xp.max(xp.abs(ahead - mu), initial=0.0)
-        maxima = PartyMaxima(complementarity(ahead, c, equality), violation(c, equality), change)
+        change, tolerance = xp.max(xp.abs(ahead - mu), initial=0.0), message.tolerance
+        distance, broken = complementarity(ahead, c, equality), violation(c, equality)
+        maxima = PartyMaxima(distance / tolerance, broken / tolerance, change)
         m = len(own.program.constraints)
         disclosed = own.disclose(Disclosed(c[:m], ahead[:m]))
         return PartyState(mu, message.penalty, c, inner), Reply(sums, maxima, disclosed)
@@ -235,7 +254,7 @@ class ProxALMethod(Method[ServerState]):
         beta, gamma = xp.asarray(self.beta), xp.asarray(self.beta)
         if self.options.stop == "measured":
             holder, ridge = self._holder(own.functions, at_server=True), self._regularizer(own).ridge
-            beta, gamma = first_lengths(holder, ridge, w, reply, self.beta)
+            beta, gamma = first_lengths(holder, ridge, w, reply, own.parties, self.beta)
             beta = xp.minimum(beta, self.options.most_beta)
         pooled = 0 if self.slack else len(own.functions.program.pooled)
         mu, nu = xp.zeros(self._holder(own.functions, at_server=True).equality.size), xp.zeros(pooled)
@@ -260,7 +279,7 @@ class ProxALMethod(Method[ServerState]):
 
     def ask(self, own: ServerData, server: ServerState) -> Evaluate:
         _, point, message = self.inner.propose(server.inner, self._merit(own, server), self._tau(server))
-        return Evaluate(point, server.centre, server.beta, server.gamma, server.fresh, message)
+        return Evaluate(point, server.centre, server.beta, server.gamma, server.fresh, server.goal.feasibility, message)
 
     def hear(self, own: ServerData, server: ServerState, reply: Reply) -> Evaluated:
         merit, tau, goal = self._merit(own, server), self._tau(server), server.goal
@@ -271,17 +290,19 @@ class ProxALMethod(Method[ServerState]):
         c, pooled = progress.constraints, progress.pooled
         mu, nu = merit.merit.multipliers(c), merit.pooled_multipliers(pooled)
         equality, pooled_equality = merit.merit.own.equality, merit.merit.own.pooled_equality
-        distance = xp.maximum(reply.max.complementarity, complementarity(mu, c, equality))
-        distance = xp.maximum(distance, complementarity(nu, pooled, pooled_equality))
-        broken = xp.maximum(reply.max.violation, violation(c, equality))
-        broken = xp.maximum(broken, violation(pooled, pooled_equality))
+        mine = xp.maximum(complementarity(mu, c, equality), complementarity(nu, pooled, pooled_equality))
+        distance = xp.maximum(reply.max.complementarity, mine / goal.feasibility)
+        mine = xp.maximum(violation(c, equality), violation(pooled, pooled_equality))
+        worst = xp.maximum(reply.max.violation, mine / goal.feasibility)
+        # all that secure sums tell: so the path is the same without them
+        broken = goal.feasibility * ring.power_above(worst)
         solved = progress.settled & ((progress.residual <= tau) | progress.exhausted)  # (10)
         if self.options.stop == "measured":
             w = point[: own.functions.program.shape.size]  # without the slacks of form (4)
             largest = xp.maximum(xp.max(xp.abs(w), initial=0.0), 1.0)
             close = goal.stationarity * xp.maximum(progress.objective / largest, 1.0)  # as the certificate measures
             stationary = progress.stationarity <= close
-            done = stationary & (distance <= goal.feasibility)
+            done = stationary & (distance <= 1.0)
             # where multipliers alone are too large, a more accurate subproblem would not help
             solved = solved | (progress.settled & stationary & (broken <= goal.feasibility))
         else:  # (11)
@@ -293,7 +314,7 @@ class ProxALMethod(Method[ServerState]):
         closing, keep = solved & ~done & ~lost, progress.settled | done
         info = RoundInfo(
             objective=progress.objective,
-            violation=broken,
+            violation=goal.feasibility * worst,
             stationarity=progress.stationarity,
             outer=server.k,
             beta=server.beta,
@@ -313,7 +334,7 @@ class ProxALMethod(Method[ServerState]):
             status=xp.where(done, Status.converged, xp.where(lost, Status.diverged, Status.running)),
         )
         held_up = closing & (broken > xp.maximum(goal.feasibility, HELD_UP * server.closed_violation))
-        return Evaluated(after, info, closing, held_up)
+        return Evaluated(after, info, broken, closing, held_up)
 
     def probe(self, own: ServerData, carry: Evaluated) -> Probe:
         """Ask for the sums that tell how far away a feasible point must be."""
@@ -332,7 +353,7 @@ class ProxALMethod(Method[ServerState]):
         return dataclasses.replace(carry, server=dataclasses.replace(server, radius=radius, status=status))
 
     def finish(self, own: ServerData, carry: Evaluated) -> tuple[ServerState, RoundInfo]:
-        closed = self._closed(carry.server, carry.info.violation)
+        closed = self._closed(carry.server, carry.broken)
         return choose(carry.closing, closed, carry.server), carry.info
 
     def _closed(self, server: ServerState, broken: jax.Array) -> ServerState:

@@ -11,13 +11,10 @@ from fedpact.records import Record
 
 
 class StartSums(Record):
-    """From a party before the first round, with `StartMaxima`: they set the first β and γ."""
+    """From a party before the first round: they set the first β and γ."""
 
     curvature: jax.Array  # of the party's objective along its gradient
     pooled_jacobian: jax.Array
-
-
-class StartMaxima(Record):
     squared_slope: jax.Array  # ‖∇c‖², the largest of the party's constraints
 
 
@@ -29,11 +26,14 @@ class Evaluate(Record):
     penalty: jax.Array  # β
     prox_length: jax.Array  # γ
     new_subproblem: jax.Array  # the last subproblem was closed at the point evaluated last: update μ first (line 4)
+    tolerance: jax.Array  # of violations
     inner: Any
 
 
 class PartyMaxima(Record):
-    complementarity: jax.Array  # Definition 1's second number for this party
+    complementarity: (
+        jax.Array
+    )  # Definition 1's second number for this party, and its violation, relative to the tolerance
     violation: jax.Array
     multiplier_change: jax.Array  # ‖μ⁺ − μ‖∞, for (11)
 
@@ -90,6 +90,7 @@ class Evaluated(Record):
 
     server: ServerState
     info: RoundInfo
+    broken: jax.Array  # the largest violation, up to a power of two times the tolerance
     closing: jax.Array  # the subproblem is solved
     held_up: jax.Array  # and has left the violation as it was: is there a feasible point at all?
 

@@ -2,14 +2,13 @@
 
 import abc
 
-import equinox as eqx
 import jax
 
 from fedpact.arrays import xp
-from fedpact.protocol.options import check
+from fedpact.protocol.options import Options, check
 
 
-class Tolerances(eqx.Module):
+class Tolerances(Options):
     """The tolerance τ_k of subproblem k = 0, 1, … of `fp.ProxAL`."""
 
     @abc.abstractmethod

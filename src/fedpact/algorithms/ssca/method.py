@@ -104,6 +104,7 @@ class SSCA(Algorithm):
             tau=self.tau,
             penalty=PenaltyRule(self.penalty, self.growth, self.most_penalty, self.patience),
             participation=self.participation,
+            parties=setting.parties,
             measure=self.measure,
             wire=self.wire,
             surrogates=surrogates_of(*setting.programs),

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedpact.algorithms.parts.batches import asked, folded_key, on_a_batch
+from fedpact.algorithms.parts.batches import asked, drawn_places, folded_key, on_a_batch
 from fedpact.algorithms.ssca.box_dual import solve_box_dual
 from fedpact.algorithms.ssca.shared import Measurement, Penalty, RoundInfo, SSCAMethod
 from fedpact.algorithms.ssca.surrogates import folded, folded_constants, violation
@@ -82,8 +82,13 @@ class RowsMethod(SSCAMethod[ServerState]):
 
     @property
     def round(self) -> Phases:
-        estimation = Phase(self.ask_estimates, GradientStep(self.estimates), self.hear_estimates)
+        drawn = self.drawn if self.participation < 1 else None
+        estimation = Phase(self.ask_estimates, GradientStep(self.estimates), self.hear_estimates, drawn=drawn)
         return (estimation, *self.measurement(self.ask_values, self.values, self.hear_values))
+
+    def drawn(self, message: GradientRequest) -> jax.Array:
+        """The places of the parties that are asked for estimates in a round."""
+        return drawn_places(message.context.random_key, self.parties, self.participation)
 
     # at a party
 

@@ -90,6 +90,7 @@ class SSCAMethod(Method[Server]):
     tau: float
     penalty: PenaltyRule
     participation: float
+    parties: int
     measure: int | None
     wire: Literal["float64", "float32"]
     surrogates: Surrogates = eqx.field(static=True)

@@ -4,7 +4,6 @@ A job holds no code, only the names of these two classes: a site runs the fedpac
 `local/fedpact.json` says which file on its own disk is the pact. `fedpact.deploy.flare.kit` writes jobs and kits.
 """
 
-import dataclasses
 import json
 import pathlib
 import shutil
@@ -12,11 +11,15 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from fedpact.deploy.earlier_runs import EARLIER
 from fedpact.deploy.engine import DEFAULT_WAIT
 from fedpact.deploy.flare import NOT_INSTALLED
+from fedpact.deploy.kit_files import POLICY, SETTINGS, PactFiles
 from fedpact.deploy.party import Site
 from fedpact.deploy.server import serve
+from fedpact.deploy.verification import measured_again
 from fedpact.engines.remote import PartyLost
+from fedpact.files import write
 
 try:
     from nvflare.apis.fl_constant import FLContextKey
@@ -27,23 +30,12 @@ try:
 except ImportError as error:
     raise ImportError(NOT_INSTALLED) from error
 
-SETTINGS = "fedpact.json"  # in a kit's folder `local`
-POLICY = "local/policy.toml"
 OUTCOME = "fedpact.json"  # in the folder of a job's results at the server
 SERVER = "server"  # FLARE's name for the server, whatever its host is called
 
 
 class MessageHandler(Protocol):
     def answer(self, message: bytes) -> bytes: ...
-
-
-@dataclasses.dataclass(frozen=True)
-class PactFiles:
-    """Paths of one pact on one machine: the pact file, the folder for its state, and a party's policy."""
-
-    pact: pathlib.Path
-    folder: pathlib.Path
-    policy: pathlib.Path | None = None
 
 
 def read_settings(kit: pathlib.Path, pact: str, site: str) -> PactFiles:
@@ -62,7 +54,7 @@ def read_settings(kit: pathlib.Path, pact: str, site: str) -> PactFiles:
     Raises FileNotFoundError where the settings or a file that they name is missing, KeyError where the settings have no such
     pact, and ValueError where its entry lacks 'pact' or 'folder', or has an unknown key.
     """
-    path = kit / "local" / SETTINGS
+    path = kit / SETTINGS
     if not path.is_file():
         raise FileNotFoundError(f"{site}: {path} is missing; it says where the pact is on this machine")
     pacts = json.loads(path.read_text())
@@ -109,6 +101,8 @@ class FlareChannel:
 
     - `pact`: the pact's name in every site's settings.
     - `wait`: seconds that a party has for one reply.
+
+    `on_reply` is called with the name of every party whose reply has come.
     """
 
     interrupts = True  # a site's process has many threads
@@ -116,6 +110,7 @@ class FlareChannel:
     def __init__(self, pact: str, wait: float) -> None:
         self._pact = pact
         self.wait = wait
+        self.on_reply: Callable[[str], None] = lambda party: None
         self._context = collab.context
         self._sites = {site.name: site for site in collab.clients}
 
@@ -127,6 +122,7 @@ class FlareChannel:
 
         def record(call: Any, reply: Any) -> Any:
             answered.add(call.target_name.partition(".")[0])
+            self.on_reply(call.target_name.partition(".")[0])
             return reply
 
         # `group` rather than `collab.clients(...)`: it takes the context, which the latter looks for in its own thread.
@@ -166,6 +162,7 @@ class Server:
 
     - `pacts`: their names in the server's own `local/fedpact.json`.
     - `resume`: whether to resume the runs saved in their folders (default: False).
+    - `verify`: whether to measure the certificates of these runs again instead (default: False).
     - `wait`: seconds that a party has for one reply (default: 600).
     - `serve`: the server's loop (default: `fedpact.deploy.server.serve`; tests pass another).
     """
@@ -175,6 +172,7 @@ class Server:
         pacts: Sequence[str],
         resume: bool = False,
         wait: float = DEFAULT_WAIT,
+        verify: bool = False,
         serve: Callable[..., Any] = serve,
     ) -> None:
         if not wait > 0:
@@ -182,6 +180,7 @@ class Server:
         self._pacts = list(pacts)
         self._resume = resume
         self._wait = wait
+        self._verify = verify
         self._serve = serve
 
     @collab.main
@@ -192,15 +191,20 @@ class Server:
         for pact in self._pacts:
             try:
                 files = read_settings(pathlib.Path(collab.workspace.get_root_dir()), pact, SERVER)
-                result = self._serve(files.pact, FlareChannel(pact, self._wait), files.folder, resume=self._resume)
+                channel = FlareChannel(pact, self._wait)
+                if self._verify:
+                    result = measured_again(files.pact, channel, files.folder)
+                else:
+                    result = self._serve(files.pact, channel, files.folder, resume=self._resume)
                 outcome[pact] = {"finished": True, "message": str(result)}
-                shutil.copytree(files.folder, results / "fedpact" / pact, dirs_exist_ok=True)
+                without = shutil.ignore_patterns(EARLIER)
+                shutil.copytree(files.folder, results / "fedpact" / pact, dirs_exist_ok=True, ignore=without)
             except Exception as error:  # the job goes on with its next pact, unless it was stopped
                 outcome[pact] = {"finished": False, "message": f"{type(error).__name__}: {error}"}
                 if isinstance(error, RunAborted):
                     raise
             finally:
-                (results / OUTCOME).write_text(json.dumps(outcome, indent=2))
+                write(results / OUTCOME, json.dumps(outcome, indent=2).encode())  # whole, or on a full disk not there
         failures = [f"{pact}: {entry['message']}" for pact, entry in outcome.items() if not entry["finished"]]
         if failures:
             raise RuntimeError("; ".join(failures))

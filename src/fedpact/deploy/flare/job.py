@@ -20,6 +20,7 @@ def write_job(
     parties: Sequence[str],
     *,
     resume: bool = False,
+    verify: bool = False,
     wait: float = DEFAULT_WAIT,
     server: str = SERVER_CLASS,
     party: str = PARTY_CLASS,
@@ -30,6 +31,7 @@ def write_job(
     - `pacts`: names of pacts in every site's own `local/fedpact.json`.
     - `parties`: the sites, which must all be connected for the job to start.
     - `resume`: whether to resume the saved runs (default: False).
+    - `verify`: whether to measure the certificates of the saved runs again instead (default: False).
     - `wait`: seconds that a party has for one reply (default: 600).
     - `server`, `party`: dotted names of the components' classes (default: those of fedpact; a site has to allow any other).
 
@@ -51,7 +53,7 @@ def write_job(
     common = {"format_version": 2, "np_download_chunk_size": 0}
     controller_args = {"server_obj_id": "_server", "collab_obj_ids": [], "props": {}}
     executor_args = {"client_obj_id": "_client", "collab_obj_ids": [], "props": {}}
-    server_args = {"pacts": list(pacts), "resume": resume, "wait": wait}
+    server_args = {"pacts": list(pacts), "resume": resume, "wait": wait, **({"verify": True} if verify else {})}
     write_json(
         config / "config_fed_server.json",
         {

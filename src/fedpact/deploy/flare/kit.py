@@ -3,7 +3,7 @@
     OUT/README.md          the commands, and where everything is
     OUT/server/            the server's kit: its certificate and key, its settings, its copy of the pact
     OUT/<party>/           a site's kit, likewise; for that party only
-    OUT/admin/             the kit of the person who starts runs, with the jobs `run` and `resume`
+    OUT/admin/             the kit of the person who starts runs, with the jobs `run`, `resume` and `verify`
     OUT/provision/         the project, its certificate authority and that authority's key: needed to add a site, for nobody else
 
 FLARE's own provisioning makes the certificates; every connection is mutual TLS. Only the owner of OUT can read what is in it:
@@ -21,6 +21,7 @@ from fedpact.deploy.engine import DEFAULT_WAIT, ENGINES, check_kit_arguments
 from fedpact.deploy.flare import NOT_INSTALLED
 from fedpact.deploy.flare.job import ALLOWED_CLASSES, write_job, write_json
 from fedpact.deploy.flare.readme import readme_text
+from fedpact.deploy.service_files import write_service_files
 from fedpact.files import OWN_FOLDER, make_private, private_folder
 
 ADMIN = "admin@fedpact.org"
@@ -85,12 +86,15 @@ def write_kit(
             settings["policy"] = "local/policy.toml"
         write_json(local / "fedpact.json", {name: settings})
         write_json(local / "comm_config.json", {"allow_adhoc_conns": False, "streaming_retry_timeout": RETRY_SECONDS})
-        _log_warnings_only(local)
+        _log_little(local)
         _forbid_code(local)
         _set_resources(kit, lost_after if owner == SERVER_FOLDER else None)
+        listens = port if owner == SERVER_FOLDER else None
+        write_service_files(kit, owner, "flare", "startup/sub_start.sh --once", listens)
     shutil.move(kits[ADMIN_FOLDER], out / ADMIN_FOLDER)
-    for job, resume in (("run", False), ("resume", True)):
-        write_job(out / ADMIN_FOLDER / "jobs" / job, [name], parties, resume=resume, wait=wait)
+    for job in ("run", "resume", "verify"):
+        folder = out / ADMIN_FOLDER / "jobs" / job
+        write_job(folder, [name], parties, resume=job == "resume", verify=job == "verify", wait=wait)
     readme = out / "README.md"
     storage = (out / SERVER_FOLDER / "storage").resolve()
     readme.write_text(readme_text(pact, parties, f"{server}:{port}", storage, wait, lost_after, RETRY_SECONDS))
@@ -160,10 +164,11 @@ def _default(local: pathlib.Path, name: str) -> Any:
     return json.loads((local / f"{name}.default").read_text())
 
 
-def _log_warnings_only(local: pathlib.Path) -> None:
-    """FLARE logs every call at INFO, which costs more than the call."""
+def _log_little(local: pathlib.Path) -> None:
+    """FLARE logs every call at INFO, which costs more than the call; fedpact's own lines are few."""
     config = _default(local, "log_config.json")
     config["loggers"]["root"]["level"] = "WARNING"
+    config["loggers"]["fedpact"] = {"level": "INFO"}
     write_json(local / "log_config.json", config)
 
 

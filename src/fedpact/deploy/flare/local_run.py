@@ -9,13 +9,13 @@ import pathlib
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fedpact.deploy.engine import DEFAULT_WAIT
 from fedpact.deploy.flare import NOT_INSTALLED
 from fedpact.deploy.flare.kit import ADMIN, ADMIN_FOLDER, SERVER_FOLDER, write_kit
-from fedpact.deploy.this_machine import free_port, sigterm_as_interrupt
+from fedpact.deploy.this_machine import Attempt, free_port, run_until_finished, sigterm_as_interrupt, where
 
 START_SECONDS = 120.0  # for all sites to connect to the server, on a loaded machine
 COMMANDS = {
@@ -87,8 +87,10 @@ class LocalFederation:
                 command, env=self._env, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
 
-    def connect(self) -> None:
+    def connect(self, again: bool = False) -> None:
         """Log in as the admin and wait until every site is connected.
+
+        again: with a new session, where the last one lost its connection (default: False).
 
         Raises ImportError where FLARE is not installed, TimeoutError where a site is not connected after 120 s, and
         RuntimeError where the process of the server or of a site has ended.
@@ -97,6 +99,8 @@ class LocalFederation:
             from nvflare.fuel.flare_api.flare_api import Session
         except ImportError as error:
             raise ImportError(NOT_INSTALLED) from error
+        if again:
+            self._close_session()
         deadline = time.monotonic() + START_SECONDS
         missing = list(self.parties)
         while missing:
@@ -156,6 +160,22 @@ class LocalFederation:
             process.wait()
         self._processes.clear()
 
+    @property
+    def ended(self) -> list[str]:
+        """The server and the sites that were started here and whose processes have ended since."""
+        return [name for name, process in self._processes.items() if process.poll() is not None]
+
+    def revive(self) -> None:
+        """Start again whose processes have ended, and wait until every site is connected."""
+        for name in self.ended:
+            self.kill(name)  # what is left of its jobs
+            self.start(name)
+        self.connect()
+
+    def status(self, job: str) -> str:
+        """FLARE's status of a job now, for instance RUNNING or FINISHED:COMPLETED."""
+        return str(self._session.get_job_meta(job).get("status"))
+
     def jobs_of(self, name: str) -> list[int]:
         """Process ids of the jobs that run at the server or a site now."""
         return [process.pid for process in self._processes_of(name) if process.pid != self._processes[name].pid]
@@ -195,7 +215,16 @@ def _stop(processes: Sequence[Any], grace: float) -> None:
     psutil.wait_procs(processes, timeout=10.0)
 
 
-def try_here(pact: pathlib.Path, parties: Sequence[str], out: pathlib.Path, *, wait: float = DEFAULT_WAIT) -> str:
+def try_here(
+    pact: pathlib.Path,
+    parties: Sequence[str],
+    out: pathlib.Path,
+    *,
+    wait: float = DEFAULT_WAIT,
+    resume: bool = False,
+    retry: int = 0,
+    written: Callable[[], None] = lambda: None,
+) -> str:
     """Write kits, start server and sites as processes of this machine, run the pact once, and stop everything.
 
     Everything is stopped also when the run fails, or Ctrl-C or SIGTERM ends this process.
@@ -204,15 +233,34 @@ def try_here(pact: pathlib.Path, parties: Sequence[str], out: pathlib.Path, *, w
     - `parties`: names of the parties.
     - `out`: the folder for kits, state and the downloaded results; must be empty or not exist yet.
     - `wait`: seconds that a party has for one reply (default: 600).
+    - `retry`: how often the run is resumed where it stopped, after starting again what has ended (default: 0). FLARE does not
+      take a party back into a running job, so that resuming is the way back.
+    - `resume`: go on with the run of the kits that `out` holds (default: False).
+    - `written`: called when the kits have been written (default: nothing).
 
-    Returns FLARE's status of the job, the result's summary and the folder of the results.
+    Returns the result's summary and the folder of the results.
 
     Raises RuntimeError where the job did not finish; the message has the same three, and TimeoutError where a site did not
     connect to the server within 120 s, and as `write_kit` does.
     """
-    write_kit(pact, parties, out, port=free_port(), wait=wait)
+    if not resume:
+        write_kit(pact, parties, out, port=free_port(), wait=wait)
+        written()
     with sigterm_as_interrupt(), LocalFederation(out, parties) as federation:
-        result = federation.run(out / ADMIN_FOLDER / "jobs" / "run")
+
+        def attempt(again: bool) -> Attempt:
+            try:
+                result = federation.run(out / ADMIN_FOLDER / "jobs" / ("resume" if again else "run"))
+            except Exception:
+                if SERVER_FOLDER not in federation.ended:
+                    raise
+                return Attempt(False, "the server's process has ended")
+            if not result.finished:
+                return Attempt(False, str(result))
+            message = result.pacts[pact.stem]["message"]
+            return Attempt(True, f"{message}\n{where(out / SERVER_FOLDER / 'fedpact' / pact.stem)}")
+
+        result = run_until_finished(attempt, federation.revive, out, retry, resume)
     if not result.finished:
-        raise RuntimeError(str(result))
-    return str(result)
+        raise RuntimeError(result.message)
+    return result.message

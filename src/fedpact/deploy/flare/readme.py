@@ -46,6 +46,11 @@ holds its result, and the model for `fp.load` and `fedpact predict` in `model`. 
 runs, and restart by themselves when their process dies;
 `server/startup/stop_fl.sh` and the like stop them.
 
+`fedpact status server`, and at a site `fedpact status {parties[0]}`, say how a run is going, on the machine that has the folder.
+`nvflare job submit -j admin/jobs/verify --startup-kit admin` measures the certificate of the last run again. `fedpact.service`
+and `Containerfile` in each kit are for machines that run it for long: docs/operations.md of fedpact, which is also on upgrades
+and on replacing keys.
+
 ## To resume after a fault
 Restart the party or the server that was lost with its command above. Then the admin:
 `nvflare job submit -j admin/jobs/resume --startup-kit admin`
@@ -73,7 +78,7 @@ FLARE wants absolute paths: when the folder is moved, change both in `server/loc
 These kits have them already; keep them when you change others.
 - `streaming_retry_timeout` {retry:g} in `local/comm_config.json` (or `NVFLARE_STREAMING_RETRY_TIMEOUT={retry:g}` for every
   process): FLARE otherwise keeps a timer per reply for a minute.
-- The level WARNING in `local/log_config.json`: FLARE otherwise logs every call.
+- The level WARNING in `local/log_config.json`, but INFO of fedpact: FLARE otherwise logs every call.
 - `np_download_chunk_size` 0 in the jobs: arrays are sent inside the message.
 - `wait` {wait:g} in the jobs: the seconds that a party has for one reply.
 - `heart_beat_timeout` {lost_after:g} in `server/local/resources.json`: seconds without a heartbeat after which a site is lost.

@@ -5,9 +5,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fedpact.deploy.engine import DEFAULT_WAIT
+from fedpact.deploy.flower.pace import Pace
 from fedpact.engines.remote import PartyLost
 
-REPLY_POLL = 0.1  # seconds between two requests for replies
+REPLY_POLL, SLOWEST_POLL = (
+    0.1,
+    1.0,
+)  # seconds between two requests for replies, soon after the message and long after it
 NODE_POLL = 2.0  # seconds between two requests for the nodes that are online
 TTL_MARGIN = 60.0  # seconds that Flower keeps a message longer than we wait for its reply
 
@@ -18,6 +22,8 @@ class FlowerChannel:
     A party that is offline, or whose node restarts while it computes, has until `wait` seconds after the message was sent: a node
     that is back online is sent the message again (Flower would lose it), and a message that arrives twice gets the same reply. A
     party whose app fails, or that has not replied by then, raises `PartyLost`.
+
+    `on_reply` is called with the name of every party whose reply has come.
 
     - `grid`: Flower's grid of the run.
     - `wait`: seconds for all replies to one message (default: 600).
@@ -38,9 +44,10 @@ class FlowerChannel:
                 f"FlowerChannel(wait={wait}): must be > 0; it is in seconds, for the replies to one message"
             )
         self.grid, self.wait, self._make_message = grid, wait, make_message or _flower_message
+        self.on_reply: Callable[[str], None] = lambda party: None
 
     def ask(self, message: bytes, parties: Sequence[str], some: bool = False) -> dict[str, bytes]:
-        deadline = time.monotonic() + self.wait
+        deadline, pace = time.monotonic() + self.wait, Pace(REPLY_POLL, SLOWEST_POLL)
         replies: dict[str, bytes] = {}
         pending: dict[str, str] = {}  # message id -> party
         reached: dict[str, str] = {}  # party -> activation of the node that its last message was sent to
@@ -57,6 +64,7 @@ class FlowerChannel:
                 party = pending.pop(reply.metadata.reply_to_message_id)
                 if not reply.has_error():
                     replies[party] = _reply_bytes(party, reply)
+                    self.on_reply(party)
                 elif not _node_was_offline(reply.error.code):
                     raise PartyLost(party, f"its app failed: {reply.error.reason}")
                 else:
@@ -68,7 +76,7 @@ class FlowerChannel:
                 if some and replies:
                     return {name: replies[name] for name in parties if name in replies}
                 raise self._timed_out(next(name for name in parties if name not in replies), nodes)
-            time.sleep(REPLY_POLL)
+            pace.wait()
 
     def _online_nodes(self, parties: Sequence[str]) -> dict[str, Any]:
         """The nodes that are online, by the name under which the server's operator registered their keys."""

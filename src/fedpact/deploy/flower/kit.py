@@ -10,6 +10,7 @@ from fedpact.deploy.engine import DEFAULT_WAIT, ENGINES, check_kit_arguments
 from fedpact.deploy.flower import require_flower, templates
 from fedpact.deploy.flower.keys import VALID_DAYS, CertificateAuthority, node_key_pair
 from fedpact.deploy.kit_words import SECURE_SUMS
+from fedpact.deploy.service_files import write_service_files
 from fedpact.files import OWN_FOLDER, make_private, private_folder, write
 
 POLICY = "policy.toml"  # a site's own policy file, used if it exists
@@ -67,6 +68,7 @@ def write_kit(
         shutil.copy(pact, site / "pact.py")
         purpose = f"The site of {party}: its own process, and Flower's supernode."
         _write_script(site / "start.sh", purpose, templates.SITE_START, party=party, **values)
+        write_service_files(site, party, "flower", "./start.sh")
     readme = out / "README.md"
     sums = SECURE_SUMS.format(policy=POLICY)
     readme.write_text(templates.README.format(names=", ".join(parties), first=parties[0], secure_sums=sums, **values))
@@ -91,9 +93,10 @@ def _write_server(
     bind = "127.0.0.1" if server in ("localhost", "127.0.0.1") else "0.0.0.0"
     purpose = "The server: Flower's superlink."
     _write_script(folder / "start.sh", purpose, templates.SERVER_START, bind=bind, **values)
-    register = "".join(f"flwr supernode register keys/{party}.pub fedpact --name {party}\n" for party in parties)
+    write_service_files(folder, "server", "flower", "./start.sh", int(str(values["port"])))
     purpose = "Registers the parties' keys at the server; once, while start.sh runs."
-    _write_script(folder / "register.sh", purpose, f"{register}touch {REGISTERED}\n")
+    register = {"parties": " ".join(parties), "registered": REGISTERED}
+    _write_script(folder / "register.sh", purpose, templates.SERVER_REGISTER, **register)
     purpose = "One run, or with --resume the rest of the last one; the result is in state."
     _write_script(folder / "run.sh", purpose, templates.SERVER_RUN, **values)
     app = private_folder(folder / "app" / "fedpact_flower")

@@ -10,11 +10,11 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from fedpact.deploy.engine import DEFAULT_WAIT
 from fedpact.deploy.flower.kit import REGISTERED, write_kit
-from fedpact.deploy.this_machine import free_port, sigterm_as_interrupt
+from fedpact.deploy.this_machine import Attempt, free_port, run_until_finished, sigterm_as_interrupt, where
 
 START_SECONDS = 120.0  # that the server may take to listen
 STOP_SECONDS = 10.0  # between SIGTERM and SIGKILL
@@ -92,6 +92,15 @@ class LocalFederation:
         environment = {} if wait is None else {"FEDPACT_WAIT": repr(float(wait))}
         return self._script("server", "run.sh", *(["--resume"] if resume else []), environment=environment, limit=limit)
 
+    def revive(self) -> None:
+        """Start again the server and the sites whose processes have ended."""
+        ended = [name for name, process in self.running.items() if process.poll() is not None]
+        for name in sorted(ended, key=lambda name: name != "server"):
+            self.stop(name)  # what is left of it
+            self.start(name)
+            if name == "server":
+                self._wait_for_server()
+
     def close(self) -> None:
         for name in sorted(self.running, key=lambda name: name == "server"):  # sites first: they sign off at the server
             self.stop(name)
@@ -136,7 +145,16 @@ class LocalFederation:
         return output
 
 
-def try_here(pact: pathlib.Path, parties: Sequence[str], out: pathlib.Path, *, wait: float = DEFAULT_WAIT) -> str:
+def try_here(
+    pact: pathlib.Path,
+    parties: Sequence[str],
+    out: pathlib.Path,
+    *,
+    wait: float = DEFAULT_WAIT,
+    resume: bool = False,
+    retry: int = 0,
+    written: Callable[[], None] = lambda: None,
+) -> str:
     """Write a kit, start its server and sites as processes of this machine, run the pact once, and stop everything.
 
     Everything is stopped also when the run fails, or Ctrl-C or SIGTERM ends this process.
@@ -145,19 +163,33 @@ def try_here(pact: pathlib.Path, parties: Sequence[str], out: pathlib.Path, *, w
     - `parties`: names of the parties.
     - `out`: the folder for the kit, state, logs and the result; must be empty or not exist yet.
     - `wait`: seconds that the server waits for all parties' replies to one message (default: 600).
+    - `retry`: how often the run is resumed where it stopped, after starting again what has ended (default: 0).
+    - `resume`: go on with the run of the kit that `out` holds (default: False).
+    - `written`: called when the kit has been written (default: nothing).
 
     Returns the result's summary and its folder.
 
     Raises RuntimeError where the run did not finish; the message has the output of `run.sh`, and as `write_kit` does.
     """
-    write_kit(pact, parties, out, server="127.0.0.1", port=free_port(), wait=wait)
+    if not resume:
+        write_kit(pact, parties, out, server="127.0.0.1", port=free_port(), wait=wait)
+        written()
     with sigterm_as_interrupt(), LocalFederation(out) as federation:
-        federation.run()
+
+        def attempt(again: bool) -> Attempt:
+            try:
+                return Attempt(True, federation.run(resume=again))
+            except RuntimeError as error:
+                return Attempt(False, str(error))
+
+        result = run_until_finished(attempt, federation.revive, out, retry, resume)
+    if not result.finished:
+        raise RuntimeError(result.message)
     from fedpact.deploy.flower.server_app import OUTCOME
 
     state = out / "server" / "state"
     outcome = json.loads((state / OUTCOME).read_text())
-    return f"{outcome['message']}\nThe result is in {state}"
+    return f"{outcome['message'].removeprefix('finished').lstrip()}\n{where(state)}"
 
 
 def _address(kit: pathlib.Path) -> tuple[str, int]:

@@ -12,18 +12,21 @@ from typing import Any
 from fedpact.deploy.flower import require_flower
 from fedpact.deploy.flower.channel import FlowerChannel
 from fedpact.deploy.server import serve
+from fedpact.deploy.status import start_log
 from fedpact.files import private_folder, write
 
 SERVER_FOLDER = (
     "FEDPACT_FLOWER_SERVER"  # variable set by start.sh: the superlink starts the ServerApp, in a folder of its own
 )
+LOG_FILE = "log.txt"  # in the server's state folder
 OUTCOME = "flower.json"  # how the last run ended, in the server's state folder
 LOCK_WAIT = 30.0  # seconds that a run waits for the previous one to end
 LOCK_POLL = 0.1  # seconds between two attempts to lock
 
 
 def server_app() -> Any:
-    """The ServerApp that runs the pact of the server's folder, or resumes its last run (run config `resume`).
+    """The ServerApp that runs the pact of the server's folder, or resumes its last run (run config `resume`), or measures the
+    certificate of the last run again (run config `verify`).
 
     Raises ModuleNotFoundError where Flower is not installed.
     """
@@ -40,10 +43,16 @@ def _main(grid: Any, context: Any) -> None:
         raise RuntimeError(f"{SERVER_FOLDER} is not set: start the superlink with start.sh of the server's folder")
     folder, config = pathlib.Path(os.environ[SERVER_FOLDER]), context.run_config
     state = private_folder(folder / "state")
+    start_log(state / LOG_FILE)  # stderr is shown by run.sh, and kept by nobody
     channel = FlowerChannel(grid, wait=float(config["wait"]))
     with _locked(state):
         try:
-            result = serve(folder / "pact.py", channel, state, resume=bool(config["resume"]))
+            if config.get("verify"):
+                from fedpact.deploy.verification import measured_again
+
+                result = measured_again(folder / "pact.py", channel, state)
+            else:
+                result = serve(folder / "pact.py", channel, state, resume=bool(config["resume"]))
         except Exception as error:
             _write_outcome(state, f"{type(error).__name__}: {error}", finished=False)
             raise

@@ -31,9 +31,14 @@ from flwr.supercore.retry import make_simple_http_retry_invoker
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
+from fedpact.deploy.flower.pace import Pace
 from fedpact.deploy.party import Site
+from fedpact.deploy.status import start_log
 
-MESSAGE_POLL = 0.2  # seconds between two requests for a message
+MESSAGE_POLL, SLOWEST_POLL = (
+    0.1,
+    1.0,
+)  # seconds between two requests for a message, soon after the last one and long after it
 NODE_POLL = 0.5  # seconds between two checks whether the node still runs
 
 
@@ -48,16 +53,17 @@ def handle_messages(answer: Callable[[bytes], bytes], party: str, address: str) 
     - `party`: the party's name; messages for another are rejected.
     - `address`: `host:port` of the node on this machine.
     """
-    client = _client(address)
+    client, pace = _client(address), Pace(MESSAGE_POLL, SLOWEST_POLL)
     while True:
         try:
             task = client.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP]))
             if task.token:
+                pace.again()
                 _handle_message(answer, party, _client(address, RuntimeTokenHttpInterceptor(task.token)))
                 continue
         except Exception:
             traceback.print_exc()
-        time.sleep(MESSAGE_POLL)
+        pace.wait()
 
 
 def _handle_message(answer: Callable[[bytes], bytes], party: str, node: RuntimeHttpClient) -> None:
@@ -125,6 +131,7 @@ def main() -> None:
     parser.add_argument("--address", required=True, help="host:port of the node on this machine")
     args = parser.parse_args()
     threading.Thread(target=exit_with_node, args=(args.node,), daemon=True).start()
+    start_log()
     site = Site(args.pact, args.party, args.folder, args.policy)
     print(f"fedpact: the site of {args.party} is ready", file=sys.stderr, flush=True)
     handle_messages(site.answer, args.party, args.address)

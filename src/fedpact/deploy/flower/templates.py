@@ -4,7 +4,6 @@ ENVIRONMENT = """\
 export FLWR_TELEMETRY_ENABLED=0     # Flower reports nothing to its makers
 export FLWR_DISABLE_UPDATE_CHECK=1  # nor does it ask whether there is a newer Flower
 export FLWR_HOME="$PWD/flower"      # and it writes here, not in your home folder
-export FLWR_SUPEREXEC_TASK_POLL_INTERVAL=0.1
 """
 
 HEADER = """\
@@ -27,11 +26,26 @@ exec flower-superlink --host {bind} --port {port} --database flower/superlink.db
     --enable-supernode-auth --disable-runtime-dependency-installation
 """
 
+# One process for all keys: starting `flwr` takes longer than registering one.
+SERVER_REGISTER = """\
+[ $# -gt 0 ] || set -- {parties}  # or those that are named
+python - "$@" <<'END'
+import sys
+from flwr.cli.app import app
+for party in sys.argv[1:]:
+    words = ["supernode", "register", f"keys/{{party}}.pub", "fedpact", "--name", party]
+    if app(words, standalone_mode=False):
+        sys.exit(f"{{party}}: its key was not registered")
+END
+touch {registered}
+"""
+
 SERVER_RUN = """\
-resume=false
+resume=false verify=false
 [ "${{1:-}}" = --resume ] && resume=true
+[ "${{1:-}}" = --verify ] && verify=true
 rm -f state/flower.json
-flwr run app fedpact --stream --run-config "resume=$resume wait=${{FEDPACT_WAIT:-{wait}}}" || true
+flwr run app fedpact --stream --run-config "resume=$resume verify=$verify wait=${{FEDPACT_WAIT:-{wait}}}" || true
 if [ ! -f state/flower.json ]; then
     echo "fedpact: the run was interrupted, or goes on and only its log was left: see flwr list; then run.sh --resume" >&2
     exit 1
@@ -49,8 +63,8 @@ port="${{FEDPACT_NODE_PORT:-9094}}"
 set -- --party {party} --pact pact.py --folder state --node $$ --address 127.0.0.1:$port
 [ -f {policy} ] && set -- "$@" --policy {policy}
 (python -m fedpact.deploy.flower.site_process "$@" || true; kill $$) &  # when one of the two ends, so does the other
-exec flower-supernode --superlink {server}:{port} --root-certificates ca.crt --auth-supernode-private-key node.key \\
-    --isolation process --host 127.0.0.1 --port "$port"
+exec python -m fedpact.deploy.flower.node --superlink {server}:{port} --root-certificates ca.crt \\
+    --auth-supernode-private-key node.key --isolation process --host 127.0.0.1 --port "$port"
 """
 
 PROJECT = """\
@@ -73,6 +87,7 @@ clientapp = "fedpact_flower.client:app"
 
 [tool.flwr.app.config]
 resume = false  # resume the last run of the server's state folder
+verify = false  # measure the certificate of that run again
 wait = {wait}    # seconds for the parties' replies to one message
 """
 
@@ -105,6 +120,10 @@ run; `make package` writes that wheel to `dist` of a checkout of fedpact.
 | 2 | server | `server/register.sh` | once: registers the parties' keys, each under its party's name |
 | 3 | each site | `{first}/start.sh`, ... | the site: Flower's supernode and the party's own process; keep it running |
 | 4 | server | `server/run.sh` | the run; its result is in `server/state`, the model for `fp.load` in `server/state/model` |
+
+`fedpact status server`, and at a site `fedpact status {first}`, say how a run is going; `server/run.sh --verify` measures the
+certificate of the last one again. `fedpact.service` and `Containerfile` in each folder are for machines that run it for long:
+docs/operations.md of fedpact, which is also on upgrades and on replacing keys.
 
 **To resume** after anything was stopped or lost: start what is not running (1, 3), then `server/run.sh --resume`. A site that
 was killed (not stopped by Ctrl-C) can be restarted after a minute: until then the server considers its node online.
