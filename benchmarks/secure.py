@@ -31,8 +31,8 @@ def measure() -> str:
     lines = [
         "## Secure sums\n",
         "`python -m benchmarks secure`: the problems of `fedpact reproduce rounds`, one start each; objective: relative "
-        "difference; scores: the largest difference of a row's score (of a parameter, where the problem has no rows), relative to "
-        "the largest; bytes: up from a party in the whole run, relative to sums in the clear.\n",
+        "difference; scores: the largest difference of a row's score (of a parameter, where the problem has no rows), relative "
+        "to the largest; bytes: up from a party in the whole run, relative to sums in the clear.\n",
         "| problem | parties | method | tolerance | rounds, clear | secure | objective | scores | bytes up |",
         "|---|---|---|---|---|---|---|---|---|",
     ]

@@ -16,7 +16,8 @@ class SecureAggregation:
     two, without their values, unless `disclose=True` says that parties agree to tell them.
 
     Numbers are rounded to 2⁻⁶⁴ and added up exactly, and where sums are in the clear `fp.InteriorPoint` and `fp.ProxAL` make
-    no more of a maximum than its power of two: rounds are the same, and answers differ by rounding. A message up has 16 bytes instead of 8 for a number, and 1,024 for a maximum.
+    no more of a maximum than its power of two: rounds are the same, and answers differ by rounding. A message up has 16 bytes
+    instead of 8 for a number, and 1,024 for a maximum.
 
     In one process the arithmetic is that of a deployed run, and nothing is masked: whoever runs it has all rows anyhow. Across
     organisations parties agree on masks by X25519 keys, which they sign with keys that the pact names (`fedpact keys`). A
