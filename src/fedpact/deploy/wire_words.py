@@ -211,6 +211,7 @@ DOWN = {
     "best": "whether the last trial is the best so far",
     "new_subproblem": "whether a new subproblem begins",
     "prox_length": "how far the subproblem reaches",
+    "tolerance": "the tolerance, which violations are told in",
     "inner.accuracy": "how exactly to solve the local problem",
     "inner.penalty": "the weight of the distance from the common point",
     "inner.restart": "whether to begin the local problem afresh",
