@@ -237,7 +237,7 @@ def page(seen: Sequence[dict[str, Any]]) -> str:
             "# What runs survive",
             "",
             f"Written by `make soak` (`python tests/soak.py --kills {len(lines)} --page docs/soak.md`): {len(lines)} faults in "
-            f"{len(seen)} run{'s' * (len(seen) != 1)} on this machine, {len(lines)} recoveries; the worst answer is {worst:.1e} from that of the "
+            f"{len(seen)} runs on this machine, {len(lines)} recoveries; the worst answer is {worst:.1e} from that of the "
             "undisturbed run in one process. What each fault is, is in [tests/soak.py](../tests/soak.py).",
             "",
             "| engine | what happened | times | what the run said |",
