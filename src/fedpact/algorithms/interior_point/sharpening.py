@@ -21,7 +21,8 @@ from fedpact.records import Record
 FIRST = 2.0  # the temperature at which the sharpest rate begins
 FACTOR = 0.5  # of a sharpening,
 GENTLE = 0.95  # or the square root of the last one after it has failed, unless that is above this
-ROUNDS = 7  # at one softening before it is given up, twice as many at the first
+ROUNDS = 7  # at one softening before it is given up,
+FIRST_ROUNDS = 25  # or so many where none was solved yet
 QUICK = 2  # a sharpening that took more rounds than this is not followed by a bolder one
 SOFTEST = (
     4.0  # times the first softening is tried where that is not solved: if even this is not, another would not help
@@ -126,7 +127,7 @@ def changed(
     at_softest = ~now.has_anchor & softest & (ended | failed) & ~give_up
     straight = (now.softening > 1.0) & (empty | at_softest)
     sharper = ((now.softening > 1.0) & (solved | (ended & now.has_anchor))) | straight
-    long = ~searching & (now.rounds >= xp.where(now.has_anchor, ROUNDS, 2 * ROUNDS))
+    long = ~searching & (now.rounds >= xp.where(now.has_anchor, ROUNDS, FIRST_ROUNDS))
     softer = ~sharper & ~solved & (ended | failed | long) & (now.factor < GENTLE)
     softer = softer & (now.has_anchor | ~softest) & ~first_try
     quick = now.rounds <= QUICK

@@ -26,7 +26,7 @@ SHRINKS = (
     0.25  # where a next step is shorter than this part of the last one, as Newton's are near a minimum, it is taken
 )
 STILL = 1e-4  # if it is longer than this, relative to the way from the start,
-SLOW = 0.5  # steps shrink slowly if each is more than this part of the last one,
+SLOW = 0.7  # steps shrink slowly if each is more than this part of the last one,
 SLOWEST = 0.99  # which counts up to this
 WELL = 0.125  # or if the violation is within the goal, but not within this part of it
 DRIFT = 0.03  # a whole Newton step this long, relative to 1 + ‖w‖, where the goal is met: no minimum is near,
@@ -97,9 +97,10 @@ def standing(
     met = ~searching & (now.stationarity <= close) & (largest.complementarity <= goal.feasibility)
     near = WORTH * goal.stationarity * xp.maximum(xp.abs(now.objective), LEAST_OBJECTIVE) + now.noise
     last = server.step.length * linalg.norm(server.step.direction)
-    # steps that each are r times the last one, since the model is too steep, gain 1/(1 − r) times as much all together;
-    # a gain within what all κ are worth says nothing of this
-    ratio = moved / xp.maximum(last, TINY)
+    # steps that each are r times the last one, since the model is too steep, promise r² times as much, and gain 1/(1 − r)
+    # times the promise all together; a gain within what all κ are worth says nothing of this
+    promise_before = promised(server.w, server.step, server.model, of_phase)
+    ratio = xp.sqrt(xp.maximum(gain, 0.0) / xp.maximum(promise_before, TINY))
     slow = (ratio > SLOW) & (ratio < 1.0) & (gain > sums.inequalities * server.kappa)
     all_gains = gain / (1.0 - xp.where(slow, xp.minimum(ratio, SLOWEST), 0.0))
     worth = xp.maximum(all_gains, xp.abs(sums.weighted_violation))  # of next steps and of violations, in the objective
