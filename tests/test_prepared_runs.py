@@ -242,6 +242,19 @@ def test_a_policy_holds_single_values_back(tmp_path: pathlib.Path) -> None:
     assert all("once" not in categories for name, categories in told.items() if policies[name] == 10)
 
 
+@pytest.mark.parametrize(
+    ("units", "told"),
+    [
+        ("1e10 * age", "the sum over column 'age' is too large to be added up in secret"),
+        ("1e-9 * age", "the squares of column 'age' are too small to be added up in secret"),
+    ],
+)
+def test_sums_that_secrecy_would_spoil_are_refused(units: str, told: str, tmp_path: pathlib.Path) -> None:
+    pact = written(tmp_path, SUMS_ONLY.replace('{"age": age,', f'{{"age": {units},'))
+    with pytest.raises(PartyLost, match=told):
+        serve(pact, Loopback.of(pact, tmp_path), tmp_path / "server")
+
+
 def test_one_question_in_a_run(tmp_path: pathlib.Path) -> None:
     pact = written(tmp_path, PACT)
     channel = Loopback.of(pact, tmp_path)

@@ -174,9 +174,11 @@ class Site:
         if not isinstance(recipe, Recipe):
             raise Refused("its pact has no recipe to be fitted")
         self.askings.admit("survey", None)
-        survey = self._preparing(run, recipe).survey
+        preparing = self._preparing(run, recipe)
+        survey = preparing.survey
         told = survey.sums | survey.extremes
         if self.pact.is_secure:
+            preparing.check_summable(survey.sums, len(self.pact.parties))
             told = self._sealed(words, survey.sums, survey.extremes)
         return self._reply(words, told, survey=survey.words)
 
@@ -207,7 +209,10 @@ class Site:
         asked = {n: w for n, w in words.items() if n not in ("run", "session", "keys")}
         self.askings.admit("measure", [asked, arrays])
         told = self.preparing[1].measure(words, arrays)
-        return self._reply(words, self._sealed(words, told) if self.pact.is_secure else told)
+        if self.pact.is_secure:
+            self.preparing[1].check_summable(told, len(self.pact.parties))
+            told = self._sealed(words, told)
+        return self._reply(words, told)
 
     def _hello(self, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
         names = self._admitted(words)

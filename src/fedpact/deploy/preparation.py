@@ -32,10 +32,13 @@ from fedpact.preparation.answers import (
 from fedpact.preparation.fit import agree, asks_twice, question
 from fedpact.preparation.own_check import check_own
 from fedpact.preparation.recipe import Recipe
+from fedpact.protocol.ring import largest
 from fedpact.run.checkpoint import Folder, write
 from fedpact.run.pact import Pact
 
 RECIPE = "recipe.json"  # in the server's folder
+LEAST_SQUARES = 1e-7  # of a column, in secret: a sum is rounded to 2⁻⁶⁴, 1e-12 of this
+CONSTANT = 1e-10  # of the mean: a column that deviates less is constant, and its squares are rounding
 
 
 class Preparing:
@@ -66,6 +69,27 @@ class Preparing:
             raise Refused("it was asked about its columns in this run already, in other words")
         self.asked, self.question = same, asked
         return measure(self.recipe, self.frame, self.owner, asked, self.min_count)
+
+    def check_summable(self, sums: dict[str, np.ndarray], parties: int) -> None:
+        """Refuse sums that the ring of secure sums would cut off, and squares that its rounding would spoil."""
+        columns = [ask.column for ask in self.recipe.asks]
+        for name in ("total", "deviation", "squares"):
+            for column, value in zip(columns, sums.get(name, ()), strict=False):
+                if abs(value) >= largest(parties) / 2:
+                    raise Refused(
+                        f"the sum over column {column!r} is too large to be added up in secret: give it in larger units, "
+                        "thousands in place of ones"
+                    )
+        if "squares" not in sums or self.question is None:
+            return
+        present = self.survey.rows - self.survey.sums["missing"]
+        rounding = present * (CONSTANT * self.question.centre) ** 2
+        for column, squares, least in zip(columns, sums["squares"], rounding, strict=True):
+            if least < squares < LEAST_SQUARES:
+                raise Refused(
+                    f"the squares of column {column!r} are too small to be added up in secret: give it in smaller units, "
+                    "thousandths in place of ones"
+                )
 
     def check(self, agreed: AgreedRecipe) -> None:
         """Raise ValueError where what the server says that all agreed on does not fit the party's own rows."""

@@ -174,20 +174,23 @@ def _rehearsed(bound: Bound, method: Method, network: RunNetwork, own: ServerDat
     """All exchanges of a run: before the first round, in a round, at the end and for the certificate."""
     rehearsal = Rehearsal(network)
     with np.errstate(all="ignore"):
-        server, states, _ = play(_unconditional(method.opening), own, rehearsal, begin, None)
-        carry, states, _ = play(_unconditional(method.round), own, rehearsal, settled(server), states)
+        server, states = _rehearse(method.opening, own, rehearsal, begin, None)
+        carry, states = _rehearse(method.round, own, rehearsal, settled(server), states)
         server, _ = settled(method.finish(own, carry))
-        answer, kept, _ = play(_unconditional(bound.conclusion(method)), own, rehearsal, server, states)
+        answer, kept = _rehearse(bound.conclusion(method), own, rehearsal, server, states)
         if bound.measured_on_host:
-            play(_unconditional(bound.measurement), own, rehearsal, settled(answer), kept)
+            _rehearse(bound.measurement, own, rehearsal, settled(answer), kept)
     return Plan(tuple(rehearsal.noted))
 
 
-def _unconditional(phases: Phases) -> Phases:
-    def always(phase: Phase) -> Phase:
-        return dataclasses.replace(phase, only_if=None)
-
-    return tuple(tuple(map(always, entry)) if isinstance(entry, tuple) else always(entry) for entry in phases)
+def _rehearse(phases: Phases, own: ServerData, rehearsal: Rehearsal, carry: Any, states: Any) -> tuple[Any, Any]:
+    """Phases that may not take place are played, since others follow, and not noted: they are compiled when they do."""
+    for entry in phases:
+        group = entry if isinstance(entry, tuple) else (entry,)
+        rehearsal.notes = group[0].only_if is None
+        always = tuple(dataclasses.replace(phase, only_if=None) for phase in group)
+        carry, states, _ = play((always,), own, rehearsal, carry, states)
+    return carry, states
 
 
 def kind_of(state: Any) -> tuple[Any, Any]:
