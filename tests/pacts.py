@@ -149,7 +149,7 @@ NOISY = {"FairVFL encrypted": 1e-6}  # encryption adds noise, which is drawn ane
 
 # On real engines all of them run in `make deploy-check` only, since it takes long; elsewhere without an engine (test_deploy.py).
 RELEASE = bool(os.environ.get("FEDPACT_RELEASE"))
-ON_ENGINES = list(PACTS) if RELEASE else ["front door", "FairVFL"]
+ON_ENGINES = list(PACTS) if RELEASE else ["front door", "FedAvg"]
 in_release_checks = pytest.mark.skipif(not RELEASE, reason="make deploy-check runs it")
 
 

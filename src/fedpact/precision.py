@@ -75,7 +75,7 @@ def compiled_by_one() -> Iterator[None]:
 
     Parties that are tried on one machine compile the same programs at the same moment; so all but the first read them.
     """
-    folder = jax.config.jax_compilation_cache_dir
+    folder = getattr(jax.config, "jax_compilation_cache_dir")  # noqa: B009 (pyright does not know it)
     if fcntl is None or folder is None:
         yield
         return
