@@ -130,6 +130,8 @@ def changed(
     long = ~searching & (now.rounds >= xp.where(now.has_anchor, ROUNDS, FIRST_ROUNDS))
     softer = ~sharper & ~solved & (ended | failed | long) & (now.factor < GENTLE)
     softer = softer & (now.has_anchor | ~softest) & ~first_try
+    # what was searched for with the stated rates gets twice as many rounds
+    after_search = xp.where(now.softening > 1.0, 0, -FIRST_ROUNDS)
     quick = now.rounds <= QUICK
     factor, gentler = xp.where(quick, xp.maximum(now.factor**1.5, FACTOR), now.factor), xp.sqrt(now.factor)
     back = xp.where(now.has_anchor, now.softening / gentler, SOFTEST * now.first)
@@ -142,7 +144,7 @@ def changed(
         softening=softening,
         first=now.first,
         factor=xp.where(softer & now.has_anchor, gentler, xp.where(sharper & ~straight, ahead / now.softening, kept)),
-        rounds=xp.where(sharper | softer | searching, 0, now.rounds + 1),
+        rounds=xp.where(sharper | softer, 0, xp.where(searching, after_search, now.rounds + 1)),
         anchor=choose(anchored, trial, now.anchor),
         has_anchor=now.has_anchor | anchored,
         anchored=anchored,
