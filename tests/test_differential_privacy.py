@@ -251,9 +251,9 @@ def test_the_page_says_it(result: fp.Result, tmp_path: Any) -> None:
     [
         ({"epsilon": 0}, "epsilon=0"),
         ({"epsilon": math.inf}, "epsilon=inf"),
-        ({"delta": 0.0}, "delta=0.0"),
+        ({"delta": 0.0}, "delta=0"),
         ({"delta": 1}, "delta=1"),
-        ({"clip": -2.0}, "clip=-2.0"),
+        ({"clip": -2.0}, "clip=-2"),
         ({"clip": "1"}, "clip='1'"),
         ({"summed": 1}, "summed=1"),
         ({"seed": -1}, "seed=-1"),

@@ -256,7 +256,7 @@ def test_sums_that_secrecy_would_spoil_are_refused(units: str, told: str, tmp_pa
 
 
 def test_one_question_in_a_run(tmp_path: pathlib.Path) -> None:
-    pact = written(tmp_path, PACT)
+    pact = written(tmp_path, CLEAR)
     channel = Loopback.of(pact, tmp_path)
     asked: list[bytes] = []
 
