@@ -90,7 +90,8 @@ def key_words(seed: int) -> np.ndarray:
 
 def key_of(seed: int) -> jax.Array:
     """`jax.random.key(seed)`, without compiling it."""
-    return jax.random.wrap_key_data(key_words(seed), impl="threefry2x32")
+    words: Any = key_words(seed)
+    return jax.random.wrap_key_data(words, impl="threefry2x32")
 
 
 # control flow
