@@ -98,11 +98,11 @@ def standing(
     near = WORTH * goal.stationarity * xp.maximum(xp.abs(now.objective), LEAST_OBJECTIVE) + now.noise
     last = server.step.length * linalg.norm(server.step.direction)
     # steps that each are r times the last one, since the model is too steep, promise r² times as much, and gain 1/(1 − r)
-    # times the promise all together; a gain within what all κ are worth says nothing of this
+    # times the promise all together, which counts twice as it is a guess; a gain within what all κ are worth says nothing
     promise_before = promised(server.w, server.step, server.model, of_phase)
     ratio = xp.sqrt(xp.maximum(gain, 0.0) / xp.maximum(promise_before, TINY))
     slow = (ratio > SLOW) & (ratio < 1.0) & (gain > sums.inequalities * server.kappa)
-    all_gains = gain / (1.0 - xp.where(slow, xp.minimum(ratio, SLOWEST), 0.0))
+    all_gains = xp.where(slow, 2.0 * gain / (1.0 - xp.minimum(ratio, SLOWEST)), gain)
     worth = xp.maximum(all_gains, xp.abs(sums.weighted_violation))  # of next steps and of violations, in the objective
     barely, still = violation > WELL * goal.feasibility, STILL * linalg.norm(now.point - server.origin)
     unfinished = (moved < SHRINKS * last) & (barely | (moved > still))
