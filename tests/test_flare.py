@@ -258,10 +258,10 @@ def test_server_and_sites_say_how_the_run_ended(methods: JobResult, federation: 
         assert f"{party}: the run has ended: converged" in logs
 
 
-def test_an_active_party_works_on_while_the_passive_ones_do(methods: JobResult, federation: LocalFederation) -> None:
+def test_an_active_party_works_on_while_the_passive_ones_do(methods: JobResult, tmp_path: pathlib.Path) -> None:
     assert methods.pacts["asynchronous"]["finished"], methods.pacts["asynchronous"]["message"]
     record = json.loads((methods.folder / "fedpact" / "asynchronous" / "run.json").read_text())
-    stated = Pact(federation.folder / "server" / "local" / "fairvfl.py")
+    stated = Pact(pacts.written(tmp_path, "FairVFL"))
     assert record["status"] == "converged"
     assert record["objective"] == pytest.approx(stated.run(stated.tables()).objective, abs=1e-6)
 
