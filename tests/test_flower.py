@@ -88,7 +88,7 @@ def test_a_run_on_the_real_engine(federation: Any, kit: pathlib.Path) -> None:
     )
     try:
         wait_for(state / "asked")
-        time.sleep(5)  # the message is on its way to west, or with it
+        time.sleep(4)  # the message is on its way to west, or with it, who takes 8 s
         federation.stop("west", signal.SIGTERM)
         assert not (state / "answered").exists()
         federation.start("west")

@@ -18,6 +18,7 @@ from fedpact.run.loop import goal_of
 from fedpact.run.pact import Pact
 from fedpact.run.selection import from_starts
 from fedpact.settings import bind
+from fedpact.tolerance import Tolerance
 
 # two wells, cut off by w_0 + w_1 <= 1.5 on the right and by w_0 + w_1 >= -1.6 on the left
 
@@ -174,7 +175,9 @@ def test_starts_are_spread_in_the_units_of_the_columns() -> None:
         bound = bind(fp.minimize(fp.mean(loss)), parties, start={"w": np.array([0.5, 0.5 / unit])})
         method = from_starts(fp.ProxAL(fp.Newton()), bound.setting, 5)
         bound, network = Local().connect(bound)
-        server, _ = drivers.begin(method, network, bound.server_data, bound.start, goal_of(1e-4), 0)
+        server, _ = drivers.begin(
+            method, network, bound.server_data, bound.start, goal_of(Tolerance(1e-4, 1e-4), method), 0
+        )
         w = np.asarray(server.inner.units.parameters * server.inner.inner.centre)
         np.testing.assert_allclose(w[0], [0.5, 0.5 / unit])
         np.testing.assert_allclose(w[1] + w[2], 2 * w[0])  # on either side

@@ -26,6 +26,6 @@ def play(channel, folder, resume):
     (folder / "seen.json").write_text(json.dumps(seen))
     channel.wait = 60.0
     (folder / "asked").touch()
-    channel.ask(b"sleep:west 3", ["north", "west"])
+    channel.ask(b"sleep:west 8", ["north", "west"])
     (folder / "answered").touch()
     raise RuntimeError("the server's own failure")

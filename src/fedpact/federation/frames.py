@@ -66,7 +66,7 @@ class RawColumn:
 
 
 def is_pandas(thing: Any) -> bool:
-    return hasattr(thing, "columns") and hasattr(thing, "iloc")
+    return hasattr(thing, "iloc") and hasattr(thing, "columns")
 
 
 def is_frame(thing: Any) -> bool:

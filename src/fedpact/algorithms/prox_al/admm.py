@@ -19,7 +19,6 @@ Party i sends ρũ_i and a few scalars, of which the server needs the sums. Wher
 
 import dataclasses
 import numbers
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -112,13 +111,13 @@ def _numbers(rho: Any) -> Any:
     """One number, or a tuple of them, as floats where they are numbers."""
     if isinstance(rho, numbers.Real) and not isinstance(rho, bool):
         return float(rho)
-    return tuple(map(_numbers, rho)) if isinstance(rho, Sequence) and not isinstance(rho, str) else rho
+    return tuple(map(_numbers, rho)) if isinstance(rho, tuple) else rho
 
 
 class ADMM(Inner):
     """`ProxAL(inner=ADMM())`.
 
-    - `rho`: the penalty ρ > 0 on u_i = w to begin with (default 0.1); or several, ρ_i for each party in order.
+    - `rho`: the penalty ρ > 0 on u_i = w to begin with (default 0.1); or a tuple of ρ_i for each party in order.
     - `q`: ε_{t+1} = q^t, between 0 and 1 (default 0.5).
     - `memory`: differences kept by Anderson acceleration (default 10; 0: none).
     - `balance`: whether ρ is adapted to the two residuals (default: yes).
@@ -142,7 +141,13 @@ class ADMM(Inner):
 
     def __check_init__(self) -> None:
         for rho in self.rho if isinstance(self.rho, tuple) and self.rho else (self.rho,):
-            check("ADMM", "rho", rho, lambda x: x > 0, "rho must be > 0; it is ρ of Algorithm 2, or one for each party")
+            check(
+                "ADMM",
+                "rho",
+                rho,
+                lambda x: x > 0,
+                "rho must be > 0; it is ρ of Algorithm 2, or a tuple of one for each party",
+            )
         check("ADMM", "q", self.q, lambda x: 0 < x < 1, "q must lie between 0 and 1; ε_t = q^t")
         words = "memory must be a whole number >= 0; 0 switches acceleration off"
         check("ADMM", "memory", self.memory, lambda x: x >= 0, words, whole=True)
@@ -150,7 +155,7 @@ class ADMM(Inner):
             check_flag("ADMM", name, getattr(self, name))
 
     @classmethod
-    def as_printed(cls, rho: float | Sequence[float] = 0.01, q: float = 0.5, exact: bool = False) -> "ADMM":
+    def as_printed(cls, rho: float | tuple[float, ...] = 0.01, q: float = 0.5, exact: bool = False) -> "ADMM":
         """Algorithm 2 with nothing added; q is not stated in the paper. `exact`: as in its section E.2."""
         return cls(rho, q, 0, balance=False, warm=False, measured=False, exact=exact)
 

@@ -19,7 +19,6 @@ which waits for τ_k: `ProxAL.as_printed()` has Algorithm 1 as it stands.
 """
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -115,7 +114,7 @@ class ProxAL(Algorithm):
         cls,
         beta: float = 300.0,
         s: float = 0.001,
-        rho: float | Sequence[float] = 0.01,
+        rho: float | tuple[float, ...] = 0.01,
         q: float = 0.5,
         exact: bool = False,
     ) -> "ProxAL":
