@@ -30,6 +30,8 @@ def test_no_verdict_is_false_and_nearly_all_are_settled() -> None:
     ],
 )
 def test_what_was_false_or_open_once(name: str, status: str | None) -> None:
-    record = campaign.attempt(campaign.problems()[name], max_rounds=2 * ROUNDS)  # rounding decides on some of the rounds
+    record = campaign.attempt(
+        campaign.problems()[name], max_rounds=2 * ROUNDS
+    )  # rounding decides on some of the rounds
     assert record.outcome in (("solved",) if status else ("solved", "not solved")), record.why
     assert status is None or record.status == status
