@@ -10,7 +10,12 @@ import pytest
 
 # The tests wait for the compiler more than for what it compiles. Programs that tests start inherit this; the examples do not
 # (tests/test_front_door.py), since they run as users run them. XLA reads the flags once, so they are set before JAX is imported.
-COMPILED_QUICKLY = {"--xla_backend_optimization_level": "0", "--xla_llvm_disable_expensive_passes": "true"}
+COMPILED_QUICKLY = {
+    "--xla_backend_optimization_level": "0",
+    "--xla_llvm_disable_expensive_passes": "true",
+    "--xla_cpu_use_fusion_emitters": "false",  # as fedpact.compiling; here also for what tests compile themselves
+    "--xla_cpu_parallel_codegen_split_count": "1",  # two workers have two cores
+}
 GIVEN_FLAGS = os.environ.get("XLA_FLAGS", "")
 os.environ["XLA_FLAGS"] = " ".join(
     [GIVEN_FLAGS, *(f"{flag}={value}" for flag, value in COMPILED_QUICKLY.items() if flag not in GIVEN_FLAGS)]

@@ -30,7 +30,7 @@ ROOMS = [
 ]
 INSIDE = [*ROOMS, "postprocess", "trackers", "sklearn"]
 ORDER = [*INSIDE, PUBLIC, "reproduce", "cli", "__main__"]
-FOR_ALL = {"arrays", "extras", "records", "precision", "files", "sums", "tolerance", "__about__"}
+FOR_ALL = {"arrays", "extras", "records", "precision", "compiling", "files", "sums", "tolerance", "__about__"}
 FORBIDDEN = {
     "certificate": {"algorithms", "privacy"},
     "settings": {"algorithms", "privacy"},

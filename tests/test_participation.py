@@ -71,7 +71,7 @@ def test_a_tenth_of_the_parties_costs_a_tenth() -> None:
         for part in (1.0, 0.1):
             method = fp.FedAvg(local_steps=2, participation=part).bind(bound.setting)
             server, states = drivers.begin(method, network, own, bound.start, goal_of(Tolerance(1e-9, 1e-9), method), 0)
-            compiled = drivers.one_round.lower(method, network, own, server, states).compile()
+            compiled = drivers.one_round.program.lower(method, network, own, server, states).compile()
             analysis: Any = compiled.cost_analysis()
             cost[part] = analysis["flops"]
             line = compiled(network, own, server, states)[2]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
+from fedpact.compiling import Jitted
 from fedpact.deploy.batch_secret import batch_secret
 from fedpact.deploy.follower import Follower
 from fedpact.deploy.noise import OwnNoise
@@ -177,7 +178,7 @@ class PartyRun:
             ahead, arrays = (self.follower or self._follower(words)).follow(name, arrays)
         exchange.message.check(arrays, finite=words.get("finite") is not False)
         if name not in self.steps:
-            self.steps[name] = jax.jit(exchange.step), exchange.drawn and jax.jit(exchange.drawn)
+            self.steps[name] = Jitted(exchange.step), exchange.drawn and Jitted(exchange.drawn)
         (step, drawn), message = self.steps[name], exchange.message.as_tree(arrays)
         if drawn is not None and self.place not in np.asarray(drawn(message)):
             raise Refused("it is asked to take part in a round whose draw leaves it out")

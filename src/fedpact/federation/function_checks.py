@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedpact.compiling import Jitted
 from fedpact.federation.buckets import arrays
 from fedpact.federation.rows import Parties, title
 from fedpact.problem.atoms import Atom, Evaluator
@@ -37,7 +38,7 @@ def check_row_wise(
     longer = {c: np.concatenate([a, np.repeat(a[:1], count, axis=0)]) for c, a in some.items()}
     away = _away(start, 0.1)  # at zero much goes unnoticed
     for atom in {atom.function: atom for atom, _ in program.atoms if atom.may_do_anything}.values():
-        tried = jax.jit(lambda w, rows, atom=atom: atom.function(program.shape.unravel(w), rows))
+        tried = Jitted(lambda w, rows, atom=atom: atom.function(program.shape.unravel(w), rows))
         for w in (start, away):
             alone, among = np.asarray(tried(w, some)), np.asarray(tried(w, longer))[:count]
             size = np.abs(alone[np.isfinite(alone)]).max(initial=0.0)
@@ -84,7 +85,7 @@ def alone(oracle: Oracle) -> Oracle:
     return jax.tree.map(lambda leaf: leaf[None], oracle)
 
 
-@jax.jit
+@Jitted
 def _spoilt(oracles: Oracle, start: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Per party and atom: whether rows of weight 0 have no finite value or slope, and whether there are only such rows."""
 
@@ -154,7 +155,7 @@ def _jumps(own: Oracle, at: tuple[int, int], one: Any, other: Any) -> bool:
     return abs(high - low) > JUMP * whole
 
 
-@jax.jit
+@Jitted
 def _of_all(oracles: Oracle, point: Any) -> tuple[jax.Array, jax.Array]:
     """Per holder and atom that may jump: its value, and the largest entry of its gradient."""
 

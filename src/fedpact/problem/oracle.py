@@ -17,6 +17,7 @@ import numpy as np
 from jax.core import Tracer
 
 from fedpact.arrays import on_host, xp
+from fedpact.compiling import Jitted
 from fedpact.problem.personal import Own
 from fedpact.problem.program import Linear, Program, RateNumbers
 from fedpact.problem.symmetric import SymmetricSum
@@ -280,7 +281,7 @@ def weighted_gradients(
     return values, [pull(by(values))[0] for by in weights]
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(Jitted, static=1)
 def evaluated_on_host(function: Callable[..., Any], holder: Any, *arguments: Any) -> Any:
     return function(holder, *arguments)
 

@@ -19,6 +19,7 @@ import numpy as np
 from jax import lax
 
 from fedpact.arrays import key_words
+from fedpact.compiling import Jitted
 from fedpact.problem.oracle import evaluated_on_host
 from fedpact.protocol.algorithm import Answer, Begin, Goal, Info, Method, Status
 from fedpact.protocol.engine import RunNetwork
@@ -69,7 +70,7 @@ class Lines(Record):
 # phases, compiled as a whole or one function at a time
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(Jitted, static=1)
 def _played(phases: Phases, network: RunNetwork, own: ServerData, carry: Any, states: Any) -> tuple[Any, Any]:
     carry, states, _ = play(phases, own, network, carry, states)
     return typed((carry, states))
@@ -80,15 +81,15 @@ def compiled_apart(phases: Phases) -> Phases:
     """The same phases with each of the server's functions compiled by itself."""
 
     def apart(phase: Phase) -> Phase:
-        only_if = None if phase.only_if is None else jax.jit(phase.only_if)
-        ask, hear = jax.jit(phase.ask), jax.jit(phase.hear)
-        drawn = None if phase.drawn is None else jax.jit(phase.drawn)
+        only_if = phase.only_if and Jitted(phase.only_if)
+        ask, hear = Jitted(phase.ask), Jitted(phase.hear)
+        drawn = phase.drawn and Jitted(phase.drawn)
         return Phase(ask, phase.step, hear, phase.among, phase.optional, phase.patient, only_if, drawn)
 
     return tuple(tuple(map(apart, entry)) if isinstance(entry, tuple) else apart(entry) for entry in phases)
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(Jitted, static=1)
 def _finished(method: Method, own: ServerData, carry: Any) -> tuple[Any, Info]:
     return typed(method.finish(own, carry))
 
@@ -108,7 +109,7 @@ def _on_host(
 @functools.lru_cache(maxsize=8 * KEPT)
 def compiled(function: Any) -> Any:
     """One of the server's functions, compiled by itself."""
-    return jax.jit(function)
+    return Jitted(function)
 
 
 def server_data(bound: Bound, network: RunNetwork) -> ServerData:
@@ -216,7 +217,7 @@ def _running(method: Method, server: Any) -> jax.Array:
     return method.status(server) == int(Status.running)
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(Jitted, static=1)
 def chunk(
     method: Method, network: RunNetwork, own: ServerData, server: Any, states: Any, limit: jax.Array
 ) -> tuple[Any, Any, Any, Lines]:
@@ -236,7 +237,7 @@ def chunk(
     return lax.while_loop(more, once, (server, states, jnp.zeros((), int), lines))
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(Jitted, static=1)
 def fused(
     method: Method, network: RunNetwork, own: ServerData, server: Any, states: Any, limit: jax.Array
 ) -> tuple[Any, Any, Any, Traffic]:
@@ -260,7 +261,7 @@ def _round_of(method: Method) -> Phases:
     return method.round
 
 
-one_round = jax.jit(traced_round, static_argnums=0)
+one_round = Jitted(traced_round, static=1)
 
 
 def step(method: Method, network: RunNetwork, own: ServerData, server: Any, states: Any) -> tuple[Any, Any, Line]:

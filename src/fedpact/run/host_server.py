@@ -19,6 +19,7 @@ import numpy as np
 from jax import lax
 
 from fedpact.arrays import xp
+from fedpact.compiling import Jitted
 from fedpact.engines.secure import SecureNetwork, added
 from fedpact.protocol.engine import RunNetwork
 from fedpact.protocol.messages import Reply
@@ -26,7 +27,6 @@ from fedpact.protocol.phases import Ask, PartyStates
 from fedpact.records import Record
 
 FEW_NUMBERS = 200_000  # of all parties' data
-QUICKLY = {"xla_backend_optimization_level": 0}  # on few rows a step takes microseconds however it is compiled
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,9 +155,9 @@ def _together(plan: Plan, place: Any, network: RunNetwork, message: Any, state: 
     return lax.switch(place, [one(exchange) for exchange in plan.exchanges], network, message, state)
 
 
-alone_quickly: Any = jax.jit(_alone, static_argnums=0, compiler_options=QUICKLY)
-alone_well: Any = jax.jit(_alone, static_argnums=0)
-together: Any = jax.jit(_together, static_argnums=0, compiler_options=QUICKLY)
+alone_quickly = Jitted(_alone, static=1, quickly=True)
+alone_well = Jitted(_alone, static=1)
+together = Jitted(_together, static=1, quickly=True)
 PROGRAMS = (alone_quickly, alone_well, together, _traced)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from fedpact.compiling import Jitted
 from fedpact.engines.exchanges import title as step_title
 from fedpact.federation.rows import title
 from fedpact.federation.table import Table
@@ -82,8 +83,8 @@ def _at_parties(step: Any, stacks: Any, states: Any, message: Any) -> tuple[Any,
     return tuple(after), replies
 
 
-_quickly: Any = jax.jit(_at_parties, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0})
-_well: Any = jax.jit(_at_parties, static_argnums=0)
+_quickly = Jitted(_at_parties, static=1, quickly=True)
+_well = Jitted(_at_parties, static=1)
 
 
 def watched(bound: Bound, method: Method, rounds: int, seed: int) -> tuple[list[Recorded], int]:
