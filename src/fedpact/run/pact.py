@@ -2,12 +2,9 @@
 
 import contextlib
 import dataclasses
-import importlib.util
 import os
 import pathlib
-import sys
 import tempfile
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -28,11 +25,11 @@ from fedpact.problem.split import SplitModel
 from fedpact.problem.statement import Problem
 from fedpact.promises.agreed import AgreedPromise
 from fedpact.protocol.algorithm import Algorithm, Goal, Method
-from fedpact.protocol.options import check
 from fedpact.run.ask_promise import promised
 from fedpact.run.evaluate import checked_confidence, evaluate
 from fedpact.run.loop import checked_limits, goal_of
 from fedpact.run.match import Matched, align, match
+from fedpact.run.pact_definitions import Definitions
 from fedpact.run.private import PrivateRun
 from fedpact.run.promise import Promise
 from fedpact.run.result import Result
@@ -42,21 +39,7 @@ from fedpact.run.summed import check_in_the_clear, usual_privacy
 from fedpact.settings import bind, setting_of
 from fedpact.settings.base import Agreement, Bound
 
-EVALUATE = ("label", "group", "positive", "threshold", "weights", "bins", "confidence", "min_rows")
 EVALUATION = "evaluation.json"  # beside the files of a saved run
-OPTIONS = (
-    "tolerance",
-    "max_rounds",
-    "start",
-    "starts",
-    "seed",
-    "disclose",
-    "driver",
-    "privacy",
-    "scale",
-    "largest_reply",
-)
-TERMS = ("confidence", "held_out", "power", "ranges")  # of a promise; its seed is that of the options
 
 
 class Pact:
@@ -89,47 +72,26 @@ class Pact:
 
     def __init__(self, path: str | os.PathLike[str], parties: Sequence[str] | None = None):
         self.path = pathlib.Path(path)
-        module = dict(vars(_module(self.path)))
-        self.problem: Problem = self._part(module, "problem", Problem, "what fp.minimize(...) gives")
-        self.names_parties = "parties" in module
-        if parties is not None:
-            module.setdefault("parties", list(parties))
-        words = 'the names of the parties, such as ["north", "south"], unless --parties north,south names them'
-        names = self._part(module, "parties", list | tuple, words)
-        if parties is not None and set(parties) != set(names):
-            raise ValueError(f"the parties are {', '.join(parties)}, but those of {self.path} are {', '.join(names)}")
-        if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
-            raise ValueError(f"{self.path}: parties = {names!r} should be the parties' names, each once")
-        self.parties: tuple[str, ...] = tuple(names)
-        self.load: Callable[[str], Table] = self._part(module, "load", Callable, "a function load(party) -> fp.Table")
-        self.algorithm: Algorithm | None = module.get("algorithm")
-        if not isinstance(self.algorithm, Algorithm | None):
-            raise TypeError(f"{self.path}: `algorithm` should be one, such as fp.ProxAL(), not {self.algorithm!r}")
-        self.options: Mapping[str, Any] = module.get("options") or {}
-        if not isinstance(self.options, Mapping):
-            raise TypeError(
-                f"{self.path}: `options` should be a dict such as {{'tolerance': 1e-6}}, not {self.options!r}"
-            )
-        unknown = [name for name in self.options if name not in OPTIONS]
-        if unknown:
-            raise ValueError(f"{self.path}: options has {unknown[0]!r}; it may have {', '.join(OPTIONS)}")
-        self._check_largest_reply()
-        self.evaluate: Mapping[str, Any] | None = module.get("evaluate")
-        self._check_evaluate()
-        self.promise = self._promise(module.get("promise"))
-        self.recipe: Recipe | AgreedRecipe | None = module.get("recipe")
+        stated = Definitions(self.path)
+        self.problem: Problem = stated.part("problem", Problem, "what fp.minimize(...) gives")
+        self.names_parties = stated.get("parties") is not None
+        self.parties = stated.parties(parties)
+        self.load: Callable[[str], Table] = stated.part("load", Callable, "a function load(party) -> fp.Table")
+        self.algorithm = stated.algorithm()
+        self.options = stated.options()
+        self.evaluate = stated.evaluate()
+        if self.evaluate is not None:
+            self.question()
+            checked_confidence(self.confidence)
+        self.promise = self._promise(stated.promise())
+        self.recipe: Recipe | AgreedRecipe | None = stated.get("recipe")
         self.recipes: dict[str, Recipe | AgreedRecipe] = {}  # over columns, by party
-        self._server: Any = module.get("server")
-        self._watch: Any = module.get("watch")
-        if self._watch is not None and not callable(self._watch):
-            raise TypeError(
-                f"{self.path}: `watch` should be a function without arguments that gives a tracker, such as lambda: "
-                f"fp.trackers.TensorBoard('runs'), not {self._watch!r}"
-            )
-        self.active = self._active(module.get("active"))
-        self.id: str | None = module.get("id")
-        self.keys = self._keys(module.get("keys"))
-        self.align = self._align(module.get("align"))
+        self._server: Any = stated.get("server")
+        self._watch = stated.watch()
+        self.active = stated.active(self.parties, isinstance(self.problem.model, SplitModel))
+        self.keys = stated.keys(self.parties)
+        self.align = stated.align(self.columns)
+        self.id: str | None = self.align or stated.get("id")
         self.matched: Matched | None = None  # the parties' tables, once `tables` has matched them
         self._check_recipe()
         _ = self.checks_points  # which may be impossible
@@ -139,33 +101,10 @@ class Pact:
                 "allow; leave `evaluate` and `promise` out"
             )
 
-    def _part(self, module: Mapping[str, Any], name: str, kind: Any, words: str) -> Any:
-        if name not in module:
-            raise ValueError(f"{self.path}: a pact has `{name}`, {words}")
-        if not isinstance(module[name], kind):
-            raise TypeError(f"{self.path}: `{name}` should be {words}, not a {type(module[name]).__name__}")
-        return module[name]
-
     @property
     def largest_reply(self) -> float | None:
         """The largest absolute number that a party elsewhere may send in an exchange; None for any finite one."""
         return self.options.get("largest_reply")
-
-    def _check_largest_reply(self) -> None:
-        if self.largest_reply is not None:
-            owner, words = f"{self.path}: options", "the largest number that a party may send, over 0"
-            check(owner, "largest_reply", self.largest_reply, lambda x: x > 0, words)
-
-    def _check_evaluate(self) -> None:
-        if self.evaluate is None:
-            return
-        if not isinstance(self.evaluate, Mapping):
-            raise TypeError(f"{self.path}: `evaluate` should be a dict such as {{'label': 'y'}}, not {self.evaluate!r}")
-        unknown = [name for name in self.evaluate if name not in EVALUATE]
-        if unknown:
-            raise ValueError(f"{self.path}: evaluate has {unknown[0]!r}; it may have {', '.join(EVALUATE)}")
-        self.question()
-        checked_confidence(self.confidence)
 
     def _check_recipe(self) -> None:
         if isinstance(self.recipe, Mapping) and self.columns:
@@ -196,29 +135,10 @@ class Pact:
         """Of the evaluation's intervals."""
         return (self.evaluate or {}).get("confidence", 0.95)
 
-    def _promise(self, terms: Any) -> AgreedPromise | None:
+    def _promise(self, terms: Mapping[str, Any] | None) -> AgreedPromise | None:
         if terms is None:
             return None
-        if not isinstance(terms, Mapping) or not set(terms) <= set(TERMS):
-            raise ValueError(f"{self.path}: promise = {terms!r} should be a dict that may have {', '.join(TERMS)}")
         return AgreedPromise.of(self.problem, self.parties, seed=self.options.get("seed", 0), **terms)
-
-    def _keys(self, keys: Any) -> dict[str, str] | None:
-        """The parties' public keys, where the file has them."""
-        if keys is None:
-            return None
-        from fedpact.privacy.masks import checked_public
-
-        if not isinstance(keys, Mapping) or set(keys) != set(self.parties):
-            raise ValueError(
-                f"{self.path}: `keys` should be a dict with the public key of each of {', '.join(self.parties)}"
-            )
-        for name, key in keys.items():
-            try:
-                checked_public(key)
-            except ValueError as error:
-                raise ValueError(f"{self.path}: keys[{name!r}]: {error}") from None
-        return dict(keys)
 
     @property
     def privacy(self) -> Any:
@@ -278,31 +198,6 @@ class Pact:
     def check_in_the_clear(self, setting: Setting) -> None:
         """Raises ValueError where Hessians in the clear would give rows away, and the options do not say `privacy` at all."""
         check_in_the_clear(self.options_for(setting), setting, self.options)
-
-    def _active(self, active: Any) -> tuple[str, ...]:
-        """The parties that hold labels and groups where columns are split; none where rows are."""
-        if active is None:
-            return self.parties[:1] if isinstance(self.problem.model, SplitModel) else ()
-        named = [active] if isinstance(active, str) else list(active)
-        unknown = [name for name in named if name not in self.parties]
-        if unknown or not named:
-            raise ValueError(f"{self.path}: active = {active!r} should name some of {', '.join(self.parties)}")
-        return tuple(name for name in self.parties if name in named)
-
-    def _align(self, align: Any) -> str | None:
-        """The column of ids by which rows are matched before a run; it is then also `id`."""
-        if align is None:
-            return None
-        if not isinstance(align, str):
-            raise TypeError(f"{self.path}: `align` should be the name of the column of ids, not {align!r}")
-        if not self.columns:
-            raise ValueError(f"{self.path}: align = {align!r} is for parties that hold columns of the same rows")
-        if self.id not in (None, align):
-            raise ValueError(
-                f"{self.path}: rows are matched by align = {align!r}, so `id` is the same, not {self.id!r}"
-            )
-        self.id = align
-        return align
 
     @contextlib.contextmanager
     def with_parties(self) -> Iterator[pathlib.Path]:
@@ -466,33 +361,3 @@ class Pact:
         if folder is not None:
             evaluation.save(pathlib.Path(folder) / EVALUATION)
         return dataclasses.replace(result, evaluation=evaluation)
-
-
-def _module(path: pathlib.Path) -> Any:
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
-    spec = importlib.util.spec_from_file_location(
-        "pact", path
-    )  # one module name at all sites, whatever the file is called
-    if spec is None or spec.loader is None:
-        raise ValueError(f"{path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    folder = str(path.resolve().parent)
-    sys.path.insert(0, folder)  # a pact may import modules of its folder
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise ValueError(
-            f"{path} cannot be read as Python{_line(path, error)}: {type(error).__name__}: {error}"
-        ) from error
-    finally:
-        sys.path.remove(folder)
-    return module
-
-
-def _line(path: pathlib.Path, error: Exception) -> str:
-    """The line of the file that raised an error, as text."""
-    if isinstance(error, SyntaxError):
-        return ""  # its message has the line
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    return f", line {lines[-1]}" if lines else ""
