@@ -7,7 +7,9 @@ NumPy arrays it computes on the host and compiles nothing; given JAX arrays, or 
 Linear algebra on the host gives NaN where it has no answer, as `jax.numpy` does, instead of raising an error.
 """
 
-from collections.abc import Callable
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -31,6 +33,21 @@ def on_host(*values: Any) -> bool:
         if not isinstance(value, (list, tuple)) or not on_host(*value):
             return False
     return True
+
+
+@contextlib.contextmanager
+def host_arithmetic() -> Iterator[None]:
+    """Within it NumPy says nothing of overflow, and BLAS takes one thread: for matrices of this size waking more takes longer
+    than all of the arithmetic, and sums are rounded alike on machines with different numbers of cores."""
+    with np.errstate(all="ignore"), _libraries().limit(limits=1, user_api="blas"):
+        yield
+
+
+@functools.cache
+def _libraries() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 class _Either:

@@ -14,6 +14,7 @@ from typing import Any, Self
 import jax
 import numpy as np
 
+from fedpact.arrays import host_arithmetic
 from fedpact.engines.exchanges import ExchangePlan, name_of
 from fedpact.engines.sealing import TOLD, Masks, is_own, is_sealed, opened, totals_layout
 from fedpact.engines.serialization import Layout, Refused
@@ -200,7 +201,7 @@ class Follower:
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         if self.on_host:
-            with np.errstate(all="ignore"):
+            with host_arithmetic():
                 return drivers.settled(function(*arguments))
         return drivers.compiled(function)(*arguments)
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fedpact.arrays import key_words
+from fedpact.arrays import host_arithmetic, key_words
 from fedpact.compiling import Jitted
 from fedpact.problem.oracle import evaluated_on_host
 from fedpact.protocol.algorithm import Answer, Begin, Goal, Info, Method, Status
@@ -102,7 +102,7 @@ def settled(tree: Any) -> Any:
 def _on_host(
     phases: Phases, network: ServerOnHost, own: ServerData, carry: Any, states: Any
 ) -> tuple[Any, Any, Traffic]:
-    with np.errstate(all="ignore"):
+    with host_arithmetic():
         return play(phases, own, network, carry, states)
 
 
@@ -174,7 +174,7 @@ def server_on_host(bound: Bound, method: Method, network: RunNetwork, goal: Goal
 def _rehearsed(bound: Bound, method: Method, network: RunNetwork, own: ServerData, begin: Begin) -> Plan:
     """All exchanges of a run: before the first round, in a round, at the end and for the certificate."""
     rehearsal = Rehearsal(network)
-    with np.errstate(all="ignore"):
+    with host_arithmetic():
         server, states = _rehearse(method.opening, own, rehearsal, begin, None)
         carry, states = _rehearse(method.round, own, rehearsal, settled(server), states)
         server, _ = settled(method.finish(own, carry))
@@ -268,7 +268,7 @@ def step(method: Method, network: RunNetwork, own: ServerData, server: Any, stat
     """One round: for debugging, and for parties that are reached from the host."""
     if isinstance(network, ServerOnHost):
         carry, states, cost = _on_host(_round_of(method), network, own, server, states)
-        with np.errstate(all="ignore"):
+        with host_arithmetic():
             server, info = settled(method.finish(own, carry))
         return server, states, Line(info, cost)
     if network.traced:
