@@ -40,7 +40,8 @@ def curves(
     """`fedpact reproduce fair-vfl/figures`; `names`: of data sets, linear or mlp, "as printed" or ours; empty: all."""
     del trials
     rows = Rows("fair-vfl/figures", out, None, names)
-    data, kinds, forms = ([name for name in names if name in every] or every for every in (DATA, KINDS, FORMS))
+    data, forms = ([name for name in names if name in every] or every for every in (DATA, FORMS))
+    kinds = [kind for kind in KINDS if kind in names] or KINDS
     work = [
         (name, kind, form, level) for kind in kinds for name in data for form in forms for level in (*LEVELS, NEVER)
     ]

@@ -39,7 +39,7 @@ class Panel:
     x: str
     y: str
     scale: str = "linear"  # or "log"
-    x_scale: str = "linear"  # or "log", "symlog"
+    x_scale: str = "linear"  # or "log"
     limit: float | None = None
     y_range: tuple[float, float] | None = None
 
@@ -86,9 +86,9 @@ def _fill(axes: Any, panel: Panel) -> None:
     axes.set_xscale(panel.x_scale)
     if panel.y_range is not None:
         axes.set_ylim(*panel.y_range)
-    axes.tick_params(labelsize=7)
+    axes.tick_params(labelsize=7, which="both")
     axes.grid(alpha=0.25, linewidth=0.5)
-    if len(panel.curves) > 1:
+    if panel.curves:
         axes.legend(fontsize=6.5, framealpha=0.8)
 
 

@@ -80,7 +80,7 @@ def convergence(
             fair = data == "adult-b"
             table, server = datasets.adult_b() if fair else (load(data), None)
             problem = fairness_problem() if fair else neyman_pearson_problem()
-            method = ProxAL.as_printed(**AUTHORS, rho=0.1, q=0.9) if fair else ProxAL.as_printed()
+            method = AUTHORS if fair else ProxAL.as_printed()
             measured = by_group if fair else by_class
             for n in sizes:
                 if rows.has(data=data, n=n):
@@ -119,7 +119,7 @@ def convergence(
     return rows.rows
 
 
-def _bands(name: str, values: np.ndarray) -> dict[str, list[float]]:
+def _bands(name: str, values: np.ndarray) -> dict[str, Any]:
     """Over clients: mean, least and largest at each outer iteration; at most 200 of them."""
     kinds = (("", values.mean(1)), ("_low", values.min(1)), ("_high", values.max(1)))
     return {f"{name}{ending}": thinned(column)[1] for ending, column in kinds} | {

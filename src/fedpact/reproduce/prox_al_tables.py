@@ -70,20 +70,17 @@ OURS = (
     Contender("interior point", InteriorPoint()),
 )
 NP_CONTENDERS = (  # β = 300, s̄ = 0.001, ρ = 0.01 as printed; q, which is not stated, 0.5
-    Contender(PRINTED, ProxAL.as_printed(), cap=PRINTED_CAP, trials=1),
+    Contender(PRINTED, ProxAL.as_printed(), cap=PRINTED_CAP, trials=3),
     Contender(CENTRAL, CentralProxAL.as_printed()),
     *OURS,
     Contender("Newton", ProxAL(Newton()), tolerance=1e-6),
     Contender("interior point", InteriorPoint(), tolerance=1e-6),
 )
-AUTHORS = {
-    "beta": 50.0,
-    "s": 0.01,
-}  # of the authors' program, with ρ = 0.1 and q = 0.9: ρ = 1e8 as printed does not move
+AUTHORS = ProxAL.as_printed(50.0, 0.01, rho=0.1, q=0.9)  # of their program: with ρ = 1e8, as printed, w does not move
 FAIRNESS_CONTENDERS = (
-    Contender(PRINTED, ProxAL.as_printed(**AUTHORS, rho=0.1, q=0.9), cap=PRINTED_CAP, trials=3),
-    Contender(PRINTED, ProxAL.as_printed(**AUTHORS, rho=0.1, q=0.9), (1e-3, 2.5e-4), PRINTED_CAP, trials=3),
-    Contender(CENTRAL, CentralProxAL.as_printed(**AUTHORS)),
+    Contender(PRINTED, AUTHORS, cap=PRINTED_CAP, trials=3),
+    Contender(PRINTED, AUTHORS, (1e-3, 2.5e-4), PRINTED_CAP, trials=3),
+    Contender(CENTRAL, CentralProxAL.as_printed(50.0, 0.01)),
     *OURS,
     Contender("interior point", InteriorPoint(), tolerance=1e-6),
 )
@@ -124,8 +121,9 @@ def neyman_pearson(
                 study = Study(rows, bar, problem, parties, None, points, PooledNeymanPearson(parties))
                 objective, difference, spread, mean_loss = PAPER_NP[data, n]
                 for contender in NP_CONTENDERS:
+                    slow = data == "adult-a" and contender.name == PRINTED  # minutes a trial
                     study.add(
-                        contender,
+                        dataclasses.replace(contender, trials=1) if slow else contender,
                         {"data": data, "n": n},
                         lambda r: np.array(r.constraint("class-1 loss").values),
                         LIMIT,
@@ -137,7 +135,7 @@ def neyman_pearson(
     rows.show(
         {"data": "data", **SHOWN, "mean": "class-1 loss", "largest": "largest", **COST},
         "rel. diff.: to the independent solver (SLSQP, pooled rows); the paper's is to cProx-AL at the same tolerance. "
-        f"{PRINTED}: one trial, at most {PRINTED_CAP} rounds.",
+        f"{PRINTED}: at most three trials, on adult-a one, of at most {PRINTED_CAP} rounds.",
     )
     return rows.rows
 

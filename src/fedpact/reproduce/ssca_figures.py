@@ -191,9 +191,7 @@ def draw(out: pathlib.Path, kind: str, rows: Sequence[dict[str, Any]]) -> None:
             limit = LIMIT if quantity == "cost" and limited else None
             words = "under the limit" if limited else "without a limit"
             span = None if quantity == "cost" else (0.6, 1.0)
-            panels.append(
-                Panel(f"{label}, {words}", curves, "round", label, scale, "symlog", limit=limit, y_range=span)
-            )
+            panels.append(Panel(f"{label}, {words}", curves, "round", label, scale, "log", limit=limit, y_range=span))
     drawn(out, f"MNIST, {kind} split over ten parties", panels)
 
 
