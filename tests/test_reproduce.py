@@ -155,7 +155,7 @@ def test_the_cost_of_a_network_is_the_librarys() -> None:
     case = ssca.SplitMNIST.__new__(ssca.SplitMNIST)
     case.train = case.test = fp.Table(x=rng.uniform(size=(40, 784)), y=rng.integers(0, 10, 40))
     case.parties = fp.split_rows(case.train, 2, seed=0)
-    case.features = case.test_features = np.asarray(case.train["x"], np.float32)
+    case.train_arrays = case.test_arrays = ssca._in_single(case.train)
     loss = fp.softmax_loss(ssca.NET)
     shaped = ssca.NET.init(np.array([0, 1], np.uint32), {"x": case.train["x"][:1]})
     import jax

@@ -41,7 +41,7 @@ def curves(
     del trials
     rows = Rows("fair-vfl/figures", out, None, names)
     data, forms = ([name for name in names if name in every] or every for every in (DATA, FORMS))
-    kinds = [kind for kind in KINDS if kind in names] or KINDS
+    kinds: list[Kind] = [kind for kind in KINDS if kind in names or not set(KINDS) & set(names)]
     work = [
         (name, kind, form, level) for kind in kinds for name in data for form in forms for level in (*LEVELS, NEVER)
     ]

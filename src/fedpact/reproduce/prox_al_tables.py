@@ -64,10 +64,10 @@ class Contender:
 
 
 OURS = (
-    Contender("ADMM", ProxAL(ADMM())),
-    Contender("L-BFGS", ProxAL(LBFGS())),
-    Contender("Newton", ProxAL(Newton())),
     Contender("interior point", InteriorPoint()),
+    Contender("Newton", ProxAL(Newton())),
+    Contender("L-BFGS", ProxAL(LBFGS())),
+    Contender("ADMM", ProxAL(ADMM())),
 )
 NP_CONTENDERS = (  # β = 300, s̄ = 0.001, ρ = 0.01 as printed; q, which is not stated, 0.5
     Contender(PRINTED, ProxAL.as_printed(), cap=PRINTED_CAP, trials=3),
