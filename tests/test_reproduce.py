@@ -135,12 +135,12 @@ def test_seeds_at_once_are_the_runs_one_by_one() -> None:
     problem = fp.minimize(fp.mean(fp.softmax_loss(net)), regularizer=fp.l2(1e-3))
     method = fp.SSCA(5, measure=None)
     over_rows = fp.split_rows(table, 3, seed=0)
-    for mark, params, sent in Seeds(problem, over_rows, (3, 4)).run(method, (4,)):
-        for seed, found in zip((3, 4), params, strict=True):
-            alone = fp.solve(problem, over_rows, method, max_rounds=mark, seed=seed, progress=False)
+    for reached in Seeds(problem, over_rows, (3, 4)).run(method, (1, 4)):
+        for seed, found in zip((3, 4), reached.parameters, strict=True):
+            alone = fp.solve(problem, over_rows, method, max_rounds=reached.rounds, seed=seed, progress=False)
             for ours, theirs in zip(_leaves(found), _leaves(alone.params), strict=True):
                 np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
-            assert sent == (alone.bytes_up + alone.bytes_down) / mark
+            assert reached.bytes_per_round == (alone.bytes_up + alone.bytes_down) / reached.rounds
 
 
 def _leaves(tree: object) -> list[np.ndarray]:

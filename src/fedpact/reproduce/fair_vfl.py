@@ -211,7 +211,8 @@ def _add_unconstrained(rows: Rows, line: Bar, kind: Kind, name: str, splits: lis
 
 
 def _add_constrained(rows: Rows, line: Bar, kind: Kind, name: str, splits: list[FairSplit], level: float) -> None:
-    results, measures, near, printed = [], [], [], []
+    results, slow, measures, near, printed = [], [], [], [], []
+    counted: dict[str, Any] = {}
     for seed, split in enumerate(splits):
         line.say(f"{name}, {kind}: FairVFL, ε = {level:g}, split {seed + 1}", now=True)
         result = _solved(kind, split, level, seed)
@@ -222,10 +223,28 @@ def _add_constrained(rows: Rows, line: Bar, kind: Kind, name: str, splits: list[
             line.say(f"{name}, {kind}: as printed, ε = {level:g}, split {seed + 1}", now=True)
             optimum = best_objective(split, level)
             near.append(rounds_until_near(result, level, optimum))
-            printed.append(rounds_until_near(_as_printed(split, level), level, optimum))
-    counted = {"rounds_near": _worst(near), "rounds_near_printed": _worst(printed)} if near else {}
+            slow.append(_as_printed(split, level))
+            printed.append(rounds_until_near(slow[-1], level, optimum))
+    if near:
+        counted |= {"rounds_near": _worst(near), "rounds_near_printed": _worst(printed)}
+        counted["near"] = _at_round(results[0], near[0])
+        counted["near_printed"] = _at_round(slow[0], printed[0])
     every = {"rounds_near_by_split": near, "rounds_near_printed_by_split": printed} if near else {}
     _add(rows, kind, name, level, measures, results, **counted, **every)
+
+
+def _at_round(result: Result, rounds: int | None) -> dict[str, float] | None:
+    """What a run had, and had cost, at the beginning of this round."""
+    if rounds is None:
+        return None
+    part, history = rounds / result.rounds, result.history
+    return {
+        "rounds": rounds,
+        "bytes": part * (result.bytes_up + result.bytes_down) / len(result.parties),
+        "violation": max(float(history["pooled_constraints"][rounds - 1].max()), 0.0),
+        "objective": float(history["objective"][rounds - 1]),
+        "seconds": part * result.seconds,
+    }
 
 
 def _add(

@@ -42,7 +42,7 @@ def curves(
     rows = Rows("fair-vfl/figures", out, None, names)
     data, forms = ([name for name in names if name in every] or every for every in (DATA, FORMS))
     kinds: list[Kind] = [kind for kind in KINDS if kind in names or not set(KINDS) & set(names)]
-    work = [
+    work: list[tuple[str, Kind, str, float]] = [
         (name, kind, form, level) for kind in kinds for name in data for form in forms for level in (*LEVELS, NEVER)
     ]
     with Bar(progress, len(work)) as bar:

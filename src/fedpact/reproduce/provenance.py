@@ -40,6 +40,15 @@ def _git(*words: str) -> str:
     return ran.stdout.strip()
 
 
+def _listed() -> str | None:
+    """The processor's name where /proc has numbers for it only."""
+    try:
+        lines = subprocess.run(["lscpu"], capture_output=True, text=True, check=True).stdout.splitlines()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return next((line.partition(":")[2].strip() for line in lines if line.strip().startswith("Model name")), None)
+
+
 def machine() -> str:
     """Processor and cores, and the accelerator where the arithmetic is done by one."""
     import jax
@@ -47,7 +56,7 @@ def machine() -> str:
     model = platform.machine()
     if CPU_INFO.exists():
         named = [line.partition(":")[2].strip() for line in CPU_INFO.read_text().splitlines() if "model name" in line]
-        model = named[0] if named else model
+        model = named[0] if named else _listed() or model
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     device = jax.devices()[0]
     with_device = "" if device.platform == "cpu" else f", {device.device_kind}"

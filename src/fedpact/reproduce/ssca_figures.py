@@ -19,7 +19,7 @@ from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Algorithm
 from fedpact.reproduce.figures import Curve, Panel, drawn
 from fedpact.reproduce.ssca import BATCHES, LIMIT, MARGIN, SplitMNIST, sgd_grid, ssca_grid, twice_grid
-from fedpact.reproduce.stepping import Seeds
+from fedpact.reproduce.stepping import Reached, Seeds
 from fedpact.reproduce.table import Bar, Rows, moments
 
 MARKS = (1, 10, 30, 100, 200, 300, 600, 1000)  # rounds at which all rows are measured
@@ -73,9 +73,9 @@ def _compared(
                 problem = mnist.limited() if limited else mnist.free()
                 bound[limited] = Seeds(problem, mnist.parties, range(trials))
             method = _method(mnist, bound[limited], batch, line, bar)
-            for mark, params, sent in bound[limited].run(method, marks):
-                bar.say(f"{kind}, B = {about['batch']}: {about['method']}, round {mark}", now=True)
-                _measure(rows, mnist, params, {**about, "setting": _words(method), "limited": limited}, mark, sent)
+            for reached in bound[limited].run(method, marks):
+                bar.say(f"{kind}, B = {about['batch']}: {about['method']}, round {reached.rounds}", now=True)
+                _measure(rows, mnist, reached, {**about, "setting": _words(method), "limited": limited})
             bar.step()
     rows.show(
         {
@@ -106,21 +106,25 @@ def _method(mnist: SplitMNIST, seeds: Seeds, batch: int, line: str, bar: Bar) ->
     one, costs = seeds.only_first(), []
     for place, method in enumerate(grid):
         bar.say(f"{mnist.name}, B = {batch * mnist.scale}: tuning {line}, {place + 1} of {len(grid)}", now=True)
-        ((_, (params,), _),) = one.run(method, (TRIED,))
-        cost = mnist.measured(params)["cost"]
+        (reached,) = one.run(method, (TRIED,))
+        cost = mnist.measured(reached.parameters[0])["cost"]
         costs.append(cost if np.isfinite(cost) else np.inf)
     return grid[int(np.argmin(costs))]
 
 
-def _measure(
-    rows: Rows, mnist: SplitMNIST, params: Sequence[Any], about: dict[str, Any], mark: int, sent: float
-) -> None:
-    found = [mnist.measured(each) for each in params]
+def _measure(rows: Rows, mnist: SplitMNIST, reached: Reached, about: dict[str, Any]) -> None:
+    found = [mnist.measured(each) for each in reached.parameters]
     columns = {name: [each[name] for each in found] for name in found[0]}
     several: dict[str, Any] = {}
     for name, values in columns.items():
         several |= moments(name, values)
-    rows.add(**about, iterations=mark, **several, bytes_per_round=sent)
+    rows.add(
+        **about,
+        iterations=reached.rounds,
+        **several,
+        bytes_per_round=reached.bytes_per_round,
+        seconds=reached.seconds,
+    )
 
 
 def _words(method: Algorithm) -> str:
@@ -157,8 +161,8 @@ def tradeoff(
                     bar.step(False)
                     continue
                 bar.say(f"{kind}: {quantity} {amount:g}", now=True)
-                ((_, params, sent),) = Seeds(problem, mnist.parties, range(trials)).run(method, (MARKS[-1],))
-                _measure(rows, mnist, params, about, MARKS[-1], sent)
+                (reached,) = Seeds(problem, mnist.parties, range(trials)).run(method, (MARKS[-1],))
+                _measure(rows, mnist, reached, about)
                 bar.step()
     rows.show(
         {

@@ -5,9 +5,10 @@ The same bound problems, methods and phases as in a run; what is left out is the
 
 import copy
 import dataclasses
+import time
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +25,15 @@ from fedpact.run import drivers
 from fedpact.run.loop import goal_of
 from fedpact.settings import bind
 from fedpact.tolerance import Tolerance
+
+
+class Reached(NamedTuple):
+    """After some rounds: the parameters of every seed, the bytes of one round, and the seconds so far, both of one seed."""
+
+    rounds: int
+    parameters: list[Any]
+    bytes_per_round: float
+    seconds: float
 
 
 class Seeds:
@@ -53,14 +63,17 @@ class Seeds:
         )
         return LocalNetwork.of(dataclasses.replace(self.bound, stacks=stacks))
 
-    def run(self, algorithm: Algorithm, marks: Sequence[int]) -> Iterator[tuple[int, list[Any], float]]:
-        """At each of these rounds: the round, the parameters of every seed, and the bytes that one seed sends in a round."""
+    def run(self, algorithm: Algorithm, marks: Sequence[int]) -> Iterator["Reached"]:
+        """What was reached at each of these rounds."""
         method = algorithm.bind(self.bound.setting)
-        (server, states), done = self._begun(method), 0
+        (server, states), done, seconds = self._begun(method), 0, 0.0
+        self._advanced(method, server, states, 0)  # compiles
         for mark in marks:
-            server, states, sent = self._advanced(method, server, states, mark - done)
+            began = time.perf_counter()
+            server, states, sent = jax.block_until_ready(self._advanced(method, server, states, mark - done))
+            seconds += time.perf_counter() - began
             done = mark
-            yield mark, self._parameters(method, server, states), float(sent[0])
+            yield Reached(mark, self._parameters(method, server, states), float(sent[0]), seconds / len(self.seeds))
 
     @in_double
     def _begun(self, method: Method) -> Any:
