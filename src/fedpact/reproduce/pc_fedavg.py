@@ -12,7 +12,7 @@ FedProx and SCAFFOLD, each with the distance penalty; beside them the exact opti
 import dataclasses
 import pathlib
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -133,27 +133,25 @@ class Case:
         return total / len(self.parties)
 
 
-def curve(case: Case, method: Algorithm, marks: Sequence[int], seed: int, line: Bar, name: str) -> list[dict[str, Any]]:
+def curve(
+    case: Case, method: Algorithm, marks: Sequence[int], seed: int, line: Bar, name: str
+) -> Iterator[dict[str, Any]]:
     """One run, measured on all rows at these rounds."""
-    points = []
     with tempfile.TemporaryDirectory() as folder:
         for mark in marks:
             line.say(f"{case.name}: {name}, seed {seed}, to round {mark}", now=True)
             result = solve(
                 case.problem, case.parties, method, save=folder, resume=True, max_rounds=mark, seed=seed, progress=False
             )
-            points.append(
-                {
-                    "iterations": mark,
-                    **case.measured(result),
-                    "seconds": result.seconds,
-                    "bytes": (result.bytes_up + result.bytes_down) / PARTIES,
-                    "status": result.status,
-                }
-            )
+            yield {
+                "iterations": mark,
+                **case.measured(result),
+                "seconds": result.seconds,
+                "bytes": (result.bytes_up + result.bytes_down) / PARTIES,
+                "status": result.status,
+            }
             if result.status == "diverged":
                 break
-    return points
 
 
 COLUMNS = {
