@@ -11,7 +11,6 @@ FedProx and SCAFFOLD, each with the distance penalty; beside them the exact opti
 
 import dataclasses
 import pathlib
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -34,6 +33,7 @@ from fedpact.problem.personal import Personal
 from fedpact.problem.statement import Problem, minimize
 from fedpact.protocol.algorithm import Algorithm
 from fedpact.reproduce.figures import Panel, banded, drawn
+from fedpact.reproduce.stepping import results_at
 from fedpact.reproduce.table import Bar, Rows
 from fedpact.run.result import Result
 from fedpact.run.solve import solve
@@ -137,21 +137,16 @@ def curve(
     case: Case, method: Algorithm, marks: Sequence[int], seed: int, line: Bar, name: str
 ) -> Iterator[dict[str, Any]]:
     """One run, measured on all rows at these rounds."""
-    with tempfile.TemporaryDirectory() as folder:
-        for mark in marks:
-            line.say(f"{case.name}: {name}, seed {seed}, to round {mark}", now=True)
-            result = solve(
-                case.problem, case.parties, method, save=folder, resume=True, max_rounds=mark, seed=seed, progress=False
-            )
-            yield {
-                "iterations": mark,
-                **case.measured(result),
-                "seconds": result.seconds,
-                "bytes": (result.bytes_up + result.bytes_down) / PARTIES,
-                "status": result.status,
-            }
-            if result.status == "diverged":
-                break
+    line.say(f"{case.name}: {name}, seed {seed}", now=True)
+    for result in results_at(case.problem, case.parties, method, marks, seed):
+        line.say(f"{case.name}: {name}, seed {seed}, round {result.rounds}", now=True)
+        yield {
+            "iterations": result.rounds,
+            **case.measured(result),
+            "seconds": result.seconds,
+            "bytes": (result.bytes_up + result.bytes_down) / PARTIES,
+            "status": result.status,
+        }
 
 
 COLUMNS = {
@@ -215,7 +210,7 @@ def _add_curves(
     """A row for each seed and mark, but for the seeds that the table has to the end."""
     for seed in range(trials):
         ended = [
-            row["iterations"] == marks[-1] or row["status"] == "diverged" for row in table.where(**about, seed=seed)
+            row["iterations"] == marks[-1] or row["status"] != "max_rounds" for row in table.where(**about, seed=seed)
         ]
         if any(ended):
             bar.step(False)

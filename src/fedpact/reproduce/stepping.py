@@ -1,6 +1,6 @@
-"""Rounds outside of `fp.solve`, for figures: several seeds as one program, and the iterates of every round.
+"""Rounds outside of `fp.solve`, for figures: several seeds as one program, the iterates of every round, results on the way.
 
-The same bound problems, methods and phases as in a run; what is left out is the certificate, the history and the disk.
+The same bound problems, methods and phases as in a run. Seeds and iterates go without the certificate and the history.
 """
 
 import copy
@@ -22,7 +22,10 @@ from fedpact.precision import in_double
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Algorithm, Method, Status
 from fedpact.run import drivers
-from fedpact.run.loop import goal_of
+from fedpact.run.loop import Run, goal_of
+from fedpact.run.progress import ProgressLine
+from fedpact.run.result import Result
+from fedpact.run.saved_model import reads_features
 from fedpact.settings import bind
 from fedpact.tolerance import Tolerance
 
@@ -134,6 +137,24 @@ def iterates(
             state, states, _ = drivers.one_round(method, network, own, state, states)
         yield state
         if int(method.status(state)) != Status.running:
+            return
+
+
+def results_at(
+    problem: Problem, parties: Any, algorithm: Algorithm, marks: Sequence[int], seed: int
+) -> Iterator[Result]:
+    """The result of one run at each of these rounds, as if it were stopped there; the last one where the method ends before."""
+    run: Run | None = None
+    for mark in marks:
+        with jax.enable_x64(True):
+            if run is None:
+                bound = bind(problem, parties, None, start=None, seed=seed, disclose=False)
+                method, network = algorithm.bind(bound.setting), LocalNetwork.of(bound)
+                run = Run(bound, method, type(algorithm).__name__, Tolerance.of(1e-4), seed, None, network)
+            status = run.go(mark, ProgressLine(False), None)
+            result = run.result(problem, status, parties.features if reads_features(problem) else None)
+        yield result
+        if status != Status.max_rounds:
             return
 
 
