@@ -254,8 +254,8 @@ def reproduce(
         raise typer.BadParameter(f"{name!r} is not one of {', '.join(EXPERIMENTS)}", param_hint="NAME")
     experiment = EXPERIMENTS[name]
     if only and not set(only) <= set(experiment.choices):
-        allowed = "; ".join(f"{of} with {', '.join(e.choices)}" for of, e in EXPERIMENTS.items() if e.choices)
-        raise typer.BadParameter(f"goes with {allowed}", param_hint="--only")
+        allowed = "; ".join(experiment.choices) or "nothing: it has no parts"
+        raise typer.BadParameter(f"{name} goes with {allowed}", param_hint="--only")
     trials = trials or experiment.trials
     if trials > experiment.most_trials:
         raise typer.BadParameter(f"{name} has at most {experiment.most_trials}", param_hint="--trials")
