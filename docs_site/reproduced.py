@@ -15,7 +15,7 @@ from typing import Any
 
 from fedpact.reproduce import fair_vfl_figures, fair_vfl_paces, pc_fedavg, prox_al_figures, ssca_figures
 from fedpact.reproduce.fair_vfl import DATA as FAIR_DATA
-from fedpact.reproduce.markdown import TABLES, Column, Row, grid, over_data, plain, size
+from fedpact.reproduce.markdown import TABLES, Column, Row, grid, line_place, over_data, plain, size
 from fedpact.reproduce.prox_al_tables import CENTRAL, PRINTED
 from fedpact.reproduce.ssca import LIMIT as MOST_COST
 from fedpact.reproduce.ssca import PARTIES as IMAGE_PARTIES
@@ -66,8 +66,8 @@ def results(name: str) -> dict[str, Any]:
 
 FIGURES: dict[str, Callable[[pathlib.Path, list[Row]], None]] = {
     "prox-al/figures": lambda out, rows: prox_al_figures.draw(out, over_data(rows, prox_al_figures.DATA)),
-    "ssca/rows": lambda out, rows: ssca_figures.draw(out, "rows", sorted(rows, key=lambda row: row["batch"])),
-    "ssca/columns": lambda out, rows: ssca_figures.draw(out, "columns", sorted(rows, key=lambda row: row["batch"])),
+    "ssca/rows": lambda out, rows: ssca_figures.draw(out, "rows", sorted(rows, key=line_place)),
+    "ssca/columns": lambda out, rows: ssca_figures.draw(out, "columns", sorted(rows, key=line_place)),
     "ssca/tradeoff": ssca_figures.draw_tradeoff,
     "fair-vfl/figures": lambda out, rows: fair_vfl_figures.draw(
         out, sorted(rows, key=lambda row: (row["kind"], FAIR_DATA.index(row["data"])))
@@ -111,7 +111,7 @@ def choice(paper: str) -> str:
         ("rounds", lambda row: f"{row['rounds']:,}"),
         ("bytes per party", lambda row: size(row.get("bytes"))),
         ("violation", plain("violation")),
-        ("objective", plain("objective", 5)),
+        ("objective", lambda row: f"{row['objective']:.5g}"),
         ("s", plain("seconds", 2)),
     )
     return grid(lines, columns) if lines else "*Not computed yet.*"

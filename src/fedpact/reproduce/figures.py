@@ -70,9 +70,10 @@ def drawn(out: pathlib.Path, heading: str, panels: Sequence[Panel], across: int 
 
 def _fill(axes: Any, panel: Panel) -> None:
     for place, curve in enumerate(panel.curves):
-        colour = COLOURS[(place if curve.colour is None else curve.colour) % len(COLOURS)]
+        of = place if curve.colour is None else curve.colour
+        colour, again = COLOURS[of % len(COLOURS)], of >= len(COLOURS)
         x, y = np.asarray(curve.x, float), np.asarray(curve.y, float)
-        style = {"linestyle": "none", "marker": MARK} if curve.points else {"linestyle": curve.style}
+        style = {"linestyle": "none", "marker": MARK} if curve.points else {"linestyle": "--" if again else curve.style}
         axes.plot(x, y, color=colour, label=curve.name, linewidth=1.3, markersize=4, **style)
         if curve.low is not None and curve.high is not None:
             low, high = np.asarray(curve.low, float), np.asarray(curve.high, float)

@@ -6,6 +6,7 @@ from typing import Any
 from fedpact.reproduce import pc_fedavg, prox_al_figures
 from fedpact.reproduce.fair_vfl import DATA as FAIR_DATA
 from fedpact.reproduce.prox_al import NP_DATA
+from fedpact.reproduce.table import moments
 
 Row = dict[str, Any]
 Column = tuple[str, Callable[[Row], str]]
@@ -16,6 +17,8 @@ Column = tuple[str, Callable[[Row], str]]
 def short(value: float | None, digits: int = 4) -> str:
     if not value:
         return "–" if value is None else "0"
+    if digits == 0:
+        return f"{value:,.0f}"
     small = value != 0 and (abs(value) < 1e-2 or abs(value) >= 1e5)
     return f"{value:.1e}" if small else f"{value:.{digits}f}"
 
@@ -139,6 +142,12 @@ def rounds_column() -> Column:
     return "rounds", lambda row: f"{row['rounds']:,}"
 
 
+def line_place(row: Row) -> tuple[Any, ...]:
+    """Without the limit first; by the rows that are drawn in a round; the paper's lines before the others."""
+    drawn = row["batch"] * (2 if "E=2" in row["method"] else 1)
+    return row["limited"], drawn, "SGD" in row["method"], len(row["method"])
+
+
 def images(rows: list[Row]) -> str:
     """One line for each method and batch, the cost at some rounds beside one another."""
     marks = [mark for mark in (100, 300, 1000, 2000, 3000) if any(row["iterations"] == mark for row in rows)]
@@ -151,7 +160,7 @@ def images(rows: list[Row]) -> str:
             f"at {row['iterations']}": row["cost"],
             f"at {row['iterations']}_spread": row["cost_spread"],
         }
-    ordered = sorted(lines.values(), key=lambda row: (row["limited"], row["batch"]))
+    ordered = sorted(lines.values(), key=line_place)
     return grid(
         ordered,
         (
@@ -234,16 +243,26 @@ def audit(rows: list[Row]) -> str:
 
 
 def budgets(rows: list[Row]) -> str:
-    kept = [row for row in rows if row["iterations"] in (10, 50, 100) or row["method"] == pc_fedavg.EXACT]
+    every = [row for row in rows if row["iterations"] in (10, 50, 100) or row["method"] == pc_fedavg.EXACT]
+    by_seed: dict[tuple[Any, ...], list[Row]] = {}
+    for row in every:
+        by_seed.setdefault((row["data"], row["method"], row["iterations"]), []).append(row)
+    kept = []
+    for (data, method, at), mine in by_seed.items():
+        line: Row = {"data": data, "method": method, "iterations": at, "seeds": len(mine)}
+        for name in ("loss", "infeasibility", "loss_handed_out", "infeasibility_handed_out", "accuracy"):
+            line |= moments(name, [row[name] for row in mine])
+        kept.append(line)
     columns: tuple[Column, ...] = (
         ("data", plain("data")),
         ("method", plain("method")),
         ("round", plain("iterations")),
-        ("loss at the mean", plain("loss")),
-        ("infeasibility, worst", plain("infeasibility")),
-        ("loss, handed out", plain("loss_handed_out")),
-        ("infeasibility, handed out", plain("infeasibility_handed_out")),
-        ("test accuracy", plain("accuracy")),
+        ("seeds", plain("seeds")),
+        ("loss at the mean", spread("loss")),
+        ("infeasibility, worst", spread("infeasibility")),
+        ("loss, handed out", spread("loss_handed_out")),
+        ("infeasibility, handed out", spread("infeasibility_handed_out")),
+        ("test accuracy, %", spread("accuracy", 2, 100.0)),
     )
     return grid(sorted(kept, key=lambda row: (row["data"] != "mnist", row["method"] == pc_fedavg.EXACT)), columns)
 
