@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test style types unit package docs bench campaign soak wire deploy-check clean
+.PHONY: setup demo test style types unit package docs reproduce-docs bench campaign soak wire deploy-check clean
 
 setup: .venv/ready
 
@@ -38,6 +38,9 @@ package: setup
 docs: setup
 	$(BIN)/python -m pip install --quiet --group docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # into site; --quiet would hide warnings from --strict
+
+reproduce-docs: setup  # docs/reproduce.md and its figures, from docs/reproduced/*.json
+	$(BIN)/python docs_site/reproduced.py
 
 bench: setup
 	-$(BIN)/python -m pip install --quiet --group bench

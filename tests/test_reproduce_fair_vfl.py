@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import fedpact as fp
 from fedpact.cli import app
-from fedpact.reproduce import fair_vfl, fair_vfl_convergence
+from fedpact.reproduce import fair_vfl, fair_vfl_figures, fair_vfl_paces
 from fedpact.reproduce.independent import PooledFairLogistic
 
 LABELS = fp.Table(y=np.array([1, 1, 1, 1, -1, -1, -1, -1]), group=np.array([0, 0, 1, 1, 0, 0, 1, 1]))
@@ -42,7 +42,7 @@ def test_the_linear_table(data_folder: pathlib.Path, tmp_path: pathlib.Path, mon
     monkeypatch.setattr(fair_vfl, "PRINTED_CAP", 100)
     out = tmp_path / "linear.json"
     rows = fair_vfl.fair_linear(2, out, progress=False, names=["compas"])
-    assert json.loads(out.read_text()) == {"name": "fair-vfl/linear", "rows": rows}
+    assert json.loads(out.read_text())["rows"] == rows
     named = {row["method"]: row for row in rows}
     assert list(named) == ["FedBCD", "FedBCD + EO", "FedBCD + CEO", "FairVFL(ε=0.01)"]
     assert {row["certified"] for row in rows} == {"2/2"}
@@ -54,6 +54,7 @@ def test_the_linear_table(data_folder: pathlib.Path, tmp_path: pathlib.Path, mon
     assert fair["objective"] > free["objective"]
     assert fair["paper_accuracy"] == 66.95
     assert named["FedBCD + EO"]["dfn"] < free["dfn"]
+    assert named["FedBCD + CEO"]["equalised"] == "2/2"
 
 
 def test_the_networks_columns_are_centred_on_crime(data_folder: pathlib.Path) -> None:
@@ -67,22 +68,40 @@ def test_the_networks_columns_are_centred_on_crime(data_folder: pathlib.Path) ->
     np.testing.assert_array_equal(split.test.labels["y"], raw.test.labels["y"])
 
 
-def test_convergence_by_pace(data_folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_paces(data_folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
     del data_folder
-    out = tmp_path / "convergence.json"
+    out = tmp_path / "paces.json"
     paces = ["Q = 10", "Q as the clock allows, up to 10"]
-    rows = fair_vfl_convergence.convergence(1, out, progress=False, forms=["ours"], paces=paces)
+    rows = fair_vfl_paces.paced(1, out, progress=False, forms=["ours"], paces=paces)
     assert [row["pace"] for row in rows] == paces
     assert all(row["rounds_near"] <= 40 for row in rows)
-    assert all(len(row["deo"]) == len(row["seconds"]) == row["rounds"] for row in rows)
+    assert all(len(row["deo"]) == len(row["seconds"]) == len(row["at"]) for row in rows)
     by_pace = {row["pace"]: row for row in rows}
     assert by_pace["Q = 10"]["seconds"][0] == pytest.approx(3.0)  # ten steps of 0.2 s, and the way
     assert by_pace["Q as the clock allows, up to 10"]["seconds"][0] == pytest.approx(
         2.0
     )  # a passive party's step, and the way
-    page = out.with_suffix(".html").read_text()
-    assert page.count("<figure>") == 4
-    assert ">second<" in page
+    assert out.with_suffix(".png").exists()
+
+
+def test_every_level_and_fed_bcd_over_the_rounds(
+    data_folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    del data_folder
+    monkeypatch.setattr(fair_vfl_figures, "LEVELS", (1e-2,))
+    monkeypatch.setitem(fair_vfl_figures.CAPS, (fair_vfl_figures.PRINTED, "linear"), 20)
+    out = tmp_path / "figures.json"
+    rows = fair_vfl_figures.curves(1, out, progress=False, names=["compas", "linear", fair_vfl_figures.PRINTED])
+    fair, free = rows
+    assert (fair["method"], free["method"]) == ("ε = 0.01", "FedBCD")
+    assert fair["at"] == list(range(20))
+    assert fair["objective"][-1] < fair["objective"][0]
+    split = fair_vfl.drawn("compas", "linear", 0)
+    problem = fair_vfl.fair_problem("linear", split)
+    method = fp.FedBCD(local_steps=1, step=0.01, momentum=0.0)
+    alone = fp.solve(problem, split.train, method, max_rounds=20, tolerance=1e-9, progress=False)
+    np.testing.assert_allclose(free["objective"], alone.history["objective"], rtol=1e-5)
+    assert out.with_suffix(".svg").exists()
 
 
 def test_data_sets_are_chosen_by_name() -> None:

@@ -1,6 +1,7 @@
 """The site: every page in its menu, every public name in its reference, every link to something that is there."""
 
 import importlib.util
+import json
 import os
 import pathlib
 import re
@@ -13,6 +14,7 @@ import pytest
 import fedpact as fp
 import fedpact.protocol
 import fedpact.sklearn
+from fedpact.reproduce.table import Rows
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -91,6 +93,35 @@ def test_the_page_of_commands_has_every_command_as_its_help_says() -> None:
         assert command.callback is not None
         assert f"\n## fedpact {command.callback.__name__}\n" in text
     assert "PACT  The pact: a Python file with problem, parties and load(party).  [required]" in text
+
+
+def test_the_page_of_reproduced_tables_is_made_from_the_rows_of_the_runs() -> None:
+    module = of_docs_site("reproduced")
+    assert module.PAGE.read_text("utf-8") == module.page(), "run make reproduce-docs"
+    files = sorted(module.RESULTS.glob("*.json"))
+    assert {module.file_of(name) for name in (*module.TABLES, *module.FIGURES)} >= set(files)
+    for file in files:
+        kept = json.loads(file.read_text("utf-8"))
+        assert kept["rows"], f"{file.name} has no rows"
+        for row in kept["rows"]:
+            run = kept["runs"][row["run"]]
+            assert run.keys() == {"command", "commit", "date", "machine"}
+            assert run["command"].startswith(f"fedpact reproduce {kept['name']}")
+            assert not re.search(r"/(home|work|tmp|root|Users)/", str(run))
+
+
+def test_parts_of_an_experiment_are_gathered(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = of_docs_site("reproduced")
+    monkeypatch.setattr(module, "RESULTS", tmp_path)
+    for n in (1, 5):
+        rows = Rows("fair-vfl/paces", tmp_path / f"part-{n}.json", n)
+        rows.add(method="ours", pace=f"Q = {n}", rounds_near=7, seconds_near=14.0)
+    module.gather()
+    assert [path.name for path in tmp_path.iterdir()] == ["fair-vfl-paces.json"]
+    text = module.table("fair-vfl/paces")
+    assert "fedpact reproduce fair-vfl/paces --trials 1\nfedpact reproduce fair-vfl/paces --trials 5\n" in text
+    assert "| ours | Q = 1 | 7 | 14 |\n| ours | Q = 5 | 7 | 14 |" in text
+    assert module.table("ssca/rows").endswith("*Not computed yet.*")
 
 
 def build(config: pathlib.Path, out: pathlib.Path) -> subprocess.CompletedProcess[str]:

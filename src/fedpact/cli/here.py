@@ -200,57 +200,70 @@ def reproduce(
     name: Annotated[
         str,
         typer.Argument(
-            help="rounds, prox-al/np, prox-al/fairness, prox-al/lcqp, ssca/rows, ssca/columns, ssca/tradeoff, fair-vfl/linear, "
-            "fair-vfl/mlp, fair-vfl/convergence, fair-vfl/audit, pc-fedavg/mnist, pc-fedavg/cifar10 or pc-fedavg/local-steps."
+            help="rounds, prox-al/np, prox-al/fairness, prox-al/lcqp, prox-al/figures, ssca/rows, ssca/columns, ssca/tradeoff, "
+            "fair-vfl/linear, fair-vfl/mlp, fair-vfl/figures, fair-vfl/paces, fair-vfl/audit, pc-fedavg/mnist, "
+            "pc-fedavg/cifar10 or pc-fedavg/local-steps."
         ),
     ],
     trials: Annotated[
         int | None,
         typer.Option(
-            help="Starting points per row, of fair-vfl/* splits (default 10; of fair-vfl/linear and mlp 5, of the others 1).",
+            help="Starting points per row, of fair-vfl/* splits, of ssca/* and pc-fedavg/* seeds (default: 10 of rounds and "
+            "prox-al/*, 20 of ssca/rows and columns, 5 of fair-vfl/linear and mlp, else 1).",
             min=1,
-            max=10,
         ),
     ] = None,
     data: Annotated[
         pathlib.Path | None,
         typer.Option(help="Folder with the data sets (else FEDPACT_DATA, the cache, the internet)."),
     ] = None,
-    out: Annotated[pathlib.Path | None, typer.Option(help="A JSON file for the rows, written after each.")] = None,
+    out: Annotated[
+        pathlib.Path | None,
+        typer.Option(
+            help="A JSON file for the rows, written after each; rows that it has already are not computed again. Figures are "
+            "drawn beside it, as PNG and SVG."
+        ),
+    ] = None,
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="Of rounds, prox-al/np or fair-vfl/* these data sets only, of ssca/* these batch sizes, of pc-fedavg/* these "
-            "methods or data sets; may be given again."
+            help="A part: data sets, n=5 for a number of parties (prox-al/*), batch sizes and lines (ssca/*), methods "
+            "(pc-fedavg/*); may be given again."
         ),
     ] = None,
 ) -> None:
-    """Compute a paper's table again and print it beside the published figures.
+    """Compute a paper's table or figure again and print it beside the published numbers.
 
-    rounds: rounds and bytes of every method on all of the problems below, median and worst (about half an hour).
-    prox-al/np: Neyman-Pearson classification, three data sets, n = 1, 5, 10, 20, four inner solvers (about half an hour
-    with ten trials on two cores; --trials 1 takes a few minutes).
-    prox-al/fairness: loss disparity on adult-b, nonconvex constraints at the parties and at the server.
-    prox-al/lcqp: quadratic programs with linear equalities against their exact solution.
-    ssca/rows, ssca/columns: MNIST over ten parties, SSCA with and without a limit on the cost against tuned SGD (about an
-    hour each with --trials 1 on two cores). ssca/tradeoff: cost against ‖ω‖² (half an hour). With --out also a page of plots.
+    rounds: rounds and bytes of every method on all of the problems below, median and worst.
+    prox-al/np: Neyman-Pearson classification, three data sets, n = 1, 5, 10, 20. prox-al/fairness: loss disparity on adult-b,
+    nonconvex constraints at the parties and at the server. prox-al/lcqp: quadratic programs with linear equalities.
+    prox-al/figures: objective and constraint of the single clients over the outer iterations.
+    ssca/rows, ssca/columns: MNIST over ten parties, SSCA with and without a limit on the cost against tuned SGD, all seeds of a
+    line in one program. ssca/tradeoff: cost against ‖ω‖².
     fair-vfl/linear, fair-vfl/mlp: Adult, Compas and Crime over the columns of six parties, equal opportunity within ε.
-    fair-vfl/convergence: the same on Compas over the rounds and simulated seconds, with --out also a page of plots.
+    fair-vfl/figures: objective and gap over the rounds for every ε. fair-vfl/paces: over simulated seconds, on Compas.
     fair-vfl/audit: what passive parties can infer, in the plain protocol and with encrypted residuals, and what these cost.
     pc-fedavg/mnist, pc-fedavg/cifar10: ℓ1 budgets at four parties, personal models against one for all, and the exact optimum.
-    pc-fedavg/local-steps: PC-FedAvg with 1 to 40 local steps on both. With --out also a page of plots.
+    pc-fedavg/local-steps: PC-FedAvg with 1 to 40 local steps on both.
+
+    Says beforehand about how long it takes. An interrupted run goes on where it was with the same --out.
     """
-    from fedpact.reproduce.experiments import EXPERIMENTS, NAMES, TRIALS
+    from fedpact.reproduce.experiments import EXPERIMENTS
 
     if name not in EXPERIMENTS:
         raise typer.BadParameter(f"{name!r} is not one of {', '.join(EXPERIMENTS)}", param_hint="NAME")
-    if only and not set(only) <= set(NAMES.get(name, ())):
-        allowed = "; ".join(f"{of} with {', '.join(names)}" for of, names in NAMES.items())
-        raise typer.BadParameter(f"goes with {allowed}", param_hint="--only")
+    experiment = EXPERIMENTS[name]
+    if only and not set(only) <= set(experiment.choices):
+        allowed = "; ".join(experiment.choices) or "nothing: it has no parts"
+        raise typer.BadParameter(f"{name} goes with {allowed}", param_hint="--only")
+    trials = trials or experiment.trials
+    if trials > experiment.most_trials:
+        raise typer.BadParameter(f"{name} has at most {experiment.most_trials}", param_hint="--trials")
     if data is not None:
         os.environ["FEDPACT_DATA"] = str(data)
+    typer.echo(f"{name}: about {experiment.takes}, all of it on two cores.", err=True)
     try:
-        EXPERIMENTS[name](trials or TRIALS.get(name, 10), out, **({"names": only} if only else {}))
+        experiment.run(trials, out, **({"names": only} if only else {}))
     except (FileNotFoundError, NotADirectoryError, ConnectionError, ImportError, ValueError) as error:
         typer.echo(f"fedpact: {error}", err=True)
         raise typer.Exit(1) from None

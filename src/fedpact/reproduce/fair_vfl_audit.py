@@ -11,10 +11,9 @@ from typing import Any
 from fedpact.algorithms.fair_vfl.method import FairVFL
 from fedpact.privacy.residuals import EncryptedResiduals
 from fedpact.reproduce.fair_vfl import DATA, TOLERANCE, drawn, fair_problem
-from fedpact.reproduce.table import Rows
+from fedpact.reproduce.table import Bar, Rows
 from fedpact.run.audit import audit
 from fedpact.run.history import History
-from fedpact.run.progress import ProgressLine
 from fedpact.run.solve import solve
 
 LEVEL = 5e-2  # ε
@@ -25,18 +24,21 @@ def audited(
     trials: int,
     out: pathlib.Path | None,
     progress: bool | None = None,
-    names: Sequence[str] = DATA,
+    names: Sequence[str] = (),
     watched: int = WATCHED,
 ) -> list[dict[str, Any]]:
     """`fedpact reproduce fair-vfl/audit`."""
-    rows = Rows("fair-vfl/audit", out)
-    with ProgressLine(progress) as line:
-        for name in names:
+    rows, chosen = Rows("fair-vfl/audit", out, trials, names), list(names) or list(DATA)
+    with Bar(progress, 2 * trials * len(chosen)) as line:
+        for name in chosen:
             for seed in range(trials):
                 split = drawn(name, "linear", seed)
                 problem = fair_problem("linear", split, LEVEL)
                 for protocol, privacy in (("plain", None), ("encrypted", EncryptedResiduals())):
                     line.say(f"{name}, split {seed + 1}: {protocol}", now=True)
+                    line.step()
+                    if rows.has(dataset=name, split=seed, protocol=protocol):
+                        continue
                     leaks = audit(problem, split.train, FairVFL(), watched, privacy=privacy, group="group", seed=seed)
                     every = list(leaks.values())
                     moments: list[tuple[int, float]] = []

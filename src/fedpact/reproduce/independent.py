@@ -7,6 +7,7 @@ from scipy.optimize import minimize, nnls
 
 from fedpact.federation.columns import ColumnParties
 from fedpact.federation.rows import Parties
+from fedpact.federation.table import Table
 
 
 class Pooled:
@@ -71,6 +72,23 @@ class PooledNeymanPearson(Pooled):
             weights[i + 1, rows] = (t["y"] == 1) / (t["y"] == 1).sum()
             first += len(t)
         super().__init__(x, weights, limit)
+
+
+class PooledFairness(Pooled):
+    """The losses of all parties averaged, the gap between the groups' losses of each of them, and of the server's own rows, at
+    most `limit` either way: all rows in one place."""
+
+    def __init__(self, parties: Parties, server: Table, limit: float):
+        tables = [*(parties[name] for name in parties), server]
+        x = np.concatenate([t["x"] * np.where(t["y"] == 1, -1.0, 1.0)[:, None] for t in tables])
+        objective, gaps, first = np.zeros(len(x)), np.zeros((len(tables), len(x))), 0
+        for i, t in enumerate(tables):
+            rows = slice(first, first + len(t))
+            if t is not server:
+                objective[rows] = 1 / len(t) / (len(tables) - 1)
+            gaps[i, rows] = (t["sex"] == 0) / (t["sex"] == 0).sum() - (t["sex"] == 1) / (t["sex"] == 1).sum()
+            first += len(t)
+        super().__init__(x, np.concatenate([objective[None], gaps, -gaps]), limit)
 
 
 class PooledFairLogistic(Pooled):

@@ -70,14 +70,16 @@ def rounds(
     trials: int,
     out: pathlib.Path | None,
     progress: bool | None = None,
-    names: Sequence[str] = (*NP_DATA, "adult-b", "lcqp"),
+    names: Sequence[str] = (),
     sizes: Sequence[int] = PARTIES,
 ) -> list[dict[str, Any]]:
     """Median and worst of the starts, every exchange counted."""
-    rows = Rows("rounds", out)
+    rows, chosen = Rows("rounds", out, trials, names), list(names) or [*NP_DATA, "adult-b", "lcqp"]
     with ProgressLine(progress) as line:
-        for kind, (data, n, problem, parties, server, points) in settings(trials, names, sizes):
+        for kind, (data, n, problem, parties, server, points) in settings(trials, chosen, sizes):
             for name, method, tolerance, most in CONTENDERS[kind]:
+                if rows.has(data=data, n=n, method=name, tolerance=tolerance):
+                    continue
                 results = []
                 for trial, start in enumerate(points[:most]):
                     line.say(f"{data} n={n}: {name} at {tolerance:g}, trial {trial + 1}", now=True)

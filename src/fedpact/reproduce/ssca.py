@@ -1,19 +1,10 @@
-"""The experiments of Ye and Cui, Section VI: MNIST, a network 784-128-10 with swish, ten parties.
+"""The experiments of Ye and Cui, Section VI: MNIST, a network 784-128-10 with swish, ten parties. Figures: ssca_figures.py."""
 
-    ssca/rows       Algorithms 1 and 2 over rows, against federated SGD: cost on all 60,000 rows and test accuracy over the rounds
-    ssca/columns    Algorithms 3 and 4 over columns, against vertical SGD
-    ssca/tradeoff   Figure 4: cost against ‖ω‖², for λ and for U varied
-
-How steps were tuned: every method and batch gets the same budget, GRID settings of TRIED rounds each from one start, and the
-one with the least cost on all rows is run in full. For SSCA the grid holds the paper's setting.
-"""
-
-import pathlib
-import tempfile
 from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fedpact import datasets
@@ -23,23 +14,16 @@ from fedpact.algorithms.parts.schedules import Decay
 from fedpact.algorithms.ssca.method import SSCA
 from fedpact.federation.columns import ColumnParties, split_columns
 from fedpact.federation.rows import Parties, split_rows
+from fedpact.federation.table import Table
 from fedpact.problem.functions import mean, value
 from fedpact.problem.losses import softmax_loss
 from fedpact.problem.models import mlp, squared_norm
 from fedpact.problem.regularizers import l2
-from fedpact.problem.split import chain, split_model
+from fedpact.problem.split import TOP, chain, split_model
 from fedpact.problem.statement import Problem, minimize
 from fedpact.protocol.algorithm import Algorithm
-from fedpact.reproduce.curves import write_curves
-from fedpact.reproduce.table import Rows
-from fedpact.run.progress import ProgressLine
-from fedpact.run.result import Result
-from fedpact.run.solve import solve
 
 PARTIES, HIDDEN, LIMIT, WEIGHT = 10, 128, 0.13, 1e-5  # I, J, U, λ
-MARKS = (10, 30, 100, 300, 1000)  # rounds at which all rows are measured
-LATER = (2000, 3000)  # and under a limit
-TRIED = 200
 BATCHES = ("1", "10", "100")  # rows a party
 MARGIN = 0.02  # of our own setting; the paper has none
 NET = mlp([784, HIDDEN, 10], activation=jax.nn.swish, bias=False)
@@ -51,6 +35,10 @@ SPLIT = split_model(
 PAPER = {1: (0.4, 0.4, 0.4), 10: (0.6, 0.9, 0.3), 100: (0.9, 0.9, 0.3)}  # rows a party: a1, a2, α
 
 
+def _in_single(table: Table) -> tuple[jax.Array, jax.Array]:
+    return jnp.asarray(table["x"], jnp.float32), jnp.asarray(table["y"], jnp.int32)
+
+
 class SplitMNIST:
     """One way of splitting MNIST, with its model; `scale`: how many of the paper's batches over rows make one here."""
 
@@ -60,14 +48,13 @@ class SplitMNIST:
         self.parties: Parties | ColumnParties
         if name == "rows":
             self.parties, self.cost, self.scale = split_rows(self.train, PARTIES, seed=0), softmax_loss(NET), 1
-            self.held_out: Any = self.test
         else:
             self.parties, self.cost, self.scale = (
                 split_columns(self.train, PARTIES, active="all"),
                 softmax_loss(SPLIT),
                 PARTIES,
             )
-            self.held_out = split_columns(self.test, PARTIES, active="all")
+        self.train_arrays, self.test_arrays = _in_single(self.train), _in_single(self.test)
 
     def free(self, weight: float = WEIGHT) -> Problem:
         return minimize(mean(self.cost), regularizer=l2(weight))
@@ -88,13 +75,30 @@ class SplitMNIST:
             batch * self.scale, margin=MARGIN, rho=Decay(0.9, 0.2), gamma=Decay(0.9, 0.25), tau=0.05, measure=None
         )
 
-    def measured(self, result: Result, problem: Problem) -> dict[str, float]:
-        """The cost on all training rows, ‖ω‖², and the accuracy on the test rows."""
-        norm = float(sum(np.sum(leaf**2) for leaf in jax.tree.leaves(result.params)))
-        weight = problem.regularizer.even or 0.0
-        cost = result.constraint("cost").values[0] if problem.constraints else result.objective - weight * norm
-        hits = result.predict(self.held_out) == self.test["y"]
-        return {"cost": float(cost), "norm": norm, "accuracy": float(np.mean(hits))}
+    def layers(self, params: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The network's two matrices, whoever holds their parts."""
+        if isinstance(self.parties, Parties):
+            first, second = jax.tree.leaves(params)
+            return first, second
+        parts = [jax.tree.leaves(params[name])[0] for name in self.parties.names]
+        return np.concatenate(parts), jax.tree.leaves(params[TOP])[0]
+
+    def measured(self, params: Any) -> dict[str, float]:
+        """The cost on all training rows, ‖ω‖², and the accuracy on the test rows; products in single precision."""
+        first, second = self.layers(params)
+        small = np.asarray(first, np.float32), np.asarray(second, np.float32)
+        cost, _ = _on_rows(*self.train_arrays, *small)
+        _, accuracy = _on_rows(*self.test_arrays, *small)
+        norm = float(np.sum(np.square(first)) + np.sum(np.square(second)))
+        return {"cost": float(cost), "norm": norm, "accuracy": float(accuracy)}
+
+
+@jax.jit
+def _on_rows(x: jax.Array, y: jax.Array, first: jax.Array, second: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Mean softmax loss, and the part of the rows that are classified rightly."""
+    scores = jax.nn.swish(x @ first) @ second
+    losses = jax.nn.logsumexp(scores, axis=1) - jnp.take_along_axis(scores, y[:, None], axis=1)[:, 0]
+    return losses.mean(), jnp.mean(scores.argmax(axis=1).astype(y.dtype) == y)
 
 
 def bytes_without_label_holder(
@@ -138,134 +142,6 @@ def ssca_grid(mnist: SplitMNIST, batch: int) -> list[Algorithm]:
     return [mnist.printed(batch), *others]
 
 
-def tuned(mnist: SplitMNIST, methods: Sequence[Algorithm], line: ProgressLine, name: str) -> Algorithm:
-    """The method with the least cost on all rows after TRIED rounds."""
-    costs = []
-    for place, method in enumerate(methods):
-        line.say(f"{mnist.name}: tuning {name}, {place + 1} of {len(methods)}", now=True)
-        result = solve(mnist.free(), mnist.parties, method, max_rounds=TRIED, seed=0, progress=False)
-        costs.append(result.objective if np.isfinite(result.objective) else np.inf)
-    return methods[int(np.argmin(costs))]
-
-
-def curve(
-    mnist: SplitMNIST,
-    problem: Problem,
-    method: Algorithm,
-    marks: Sequence[int],
-    seed: int,
-    line: ProgressLine,
-    name: str,
-) -> list[dict[str, Any]]:
-    """One run, measured on all rows at these rounds."""
-    points = []
-    with tempfile.TemporaryDirectory() as folder:
-        for mark in marks:
-            line.say(f"{mnist.name}: {name}, seed {seed}, to round {mark}", now=True)
-            result = solve(
-                problem, mnist.parties, method, save=folder, resume=True, max_rounds=mark, seed=seed, progress=False
-            )
-            point = {"iterations": mark, **mnist.measured(result, problem), "seconds": result.seconds}
-            points.append(point | {"bytes_per_round": (result.bytes_up + result.bytes_down) / result.rounds})
-    return points
-
-
-def _words(method: Algorithm) -> str:
-    return " ".join(repr(method).split())
-
-
-def _compared(
-    kind: str, trials: int, out: pathlib.Path | None, progress: bool | None, names: Sequence[str]
-) -> list[dict[str, Any]]:
-    rows, mnist = Rows(f"ssca/{kind}", out), SplitMNIST(kind)
-    first, second = ("Algorithm 1", "Algorithm 2") if kind == "rows" else ("Algorithm 3", "Algorithm 4")
-
-    def run(
-        name: str, batch: int, problem: Problem, method: Algorithm, marks: Sequence[int], line: ProgressLine
-    ) -> None:
-        for seed in range(trials):
-            for point in curve(mnist, problem, method, marks, seed, line, f"{name}, B={batch * mnist.scale}"):
-                rows.add(
-                    method=name,
-                    batch=batch * mnist.scale,
-                    seed=seed,
-                    setting=_words(method),
-                    drawn=batch * mnist.scale * getattr(method, "local_steps", 1),
-                    limited=bool(problem.constraints),
-                    **point,
-                )
-
-    with ProgressLine(progress) as line:
-        for batch in map(int, names):
-            sgd = tuned(mnist, sgd_grid(mnist, batch), line, f"SGD, B={batch * mnist.scale}")
-            best = tuned(mnist, ssca_grid(mnist, batch), line, f"{first}, B={batch * mnist.scale}")
-            run(f"{first}, paper's steps", batch, mnist.free(), mnist.printed(batch), MARKS, line)
-            run(f"{first}, tuned", batch, mnist.free(), best, MARKS, line)
-            run("SGD, tuned", batch, mnist.free(), sgd, MARKS, line)
-            if kind == "rows" and batch > 1:
-                grid = [FedAvg(batch // 2, local_steps=2, step=step) for step in STEPS]
-                twice = tuned(mnist, grid, line, f"SGD, B={batch // 2}, E=2")
-                run("SGD, tuned, E=2", batch // 2, mnist.free(), twice, MARKS, line)
-            run(f"{second}, paper's steps", batch, mnist.limited(), mnist.printed(batch), (*MARKS, *LATER), line)
-        if "100" in names:
-            run(f"{second}, ours", 100, mnist.limited(), mnist.ours(100), (*MARKS, *LATER), line)
-    rows.show(
-        {
-            "method": "method",
-            "batch": "B",
-            "iterations": "T",
-            "cost": "cost, all rows",
-            "accuracy": "test accuracy",
-            "norm": "‖ω‖²",
-            "bytes_per_round": "bytes a round",
-            "seconds": "s",
-        },
-        f"cost: on all 60,000 training rows. Limit U = {LIMIT}; 'ours' keeps a margin of {MARGIN} inside it. Tuned: the best of "
-        f"{len(STEPS)} settings by the cost after {TRIED} rounds, for SGD and for SSCA alike.",
-    )
-    if out is not None:
-        write_curves(out.with_suffix(".html"), f"MNIST, {kind} split over {PARTIES} parties", rows.rows, LIMIT)
-    return rows.rows
-
-
-def ssca_rows(
-    trials: int, out: pathlib.Path | None, progress: bool | None = None, names: Sequence[str] = BATCHES
-) -> list[dict[str, Any]]:
-    return _compared("rows", trials, out, progress, names)
-
-
-def ssca_columns(
-    trials: int, out: pathlib.Path | None, progress: bool | None = None, names: Sequence[str] = BATCHES
-) -> list[dict[str, Any]]:
-    return _compared("columns", trials, out, progress, names)
-
-
-def tradeoff(trials: int, out: pathlib.Path | None, progress: bool | None = None) -> list[dict[str, Any]]:
-    """Figure 4: each point is a run of 1,000 rounds with B = 100."""
-    rows = Rows("ssca/tradeoff", out)
-    with ProgressLine(progress) as line:
-        for kind in ("rows", "columns"):
-            mnist = SplitMNIST(kind)
-            for seed in range(trials):
-                for weight in (1e-2, 1e-3, 1e-4, 1e-5):
-                    (point,) = curve(
-                        mnist, mnist.free(weight), mnist.printed(100), (1000,), seed, line, f"λ = {weight:g}"
-                    )
-                    rows.add(split=kind, seed=seed, weight=weight, **point)
-                for limit in (0.5, 0.3, 0.2, 0.13):
-                    (point,) = curve(
-                        mnist, mnist.limited(limit), mnist.ours(100), (1000,), seed, line, f"U = {limit:g}"
-                    )
-                    rows.add(split=kind, seed=seed, limit=limit, **point)
-    rows.show(
-        {
-            "split": "split",
-            "weight": "λ",
-            "limit": "U",
-            "cost": "cost, all rows",
-            "norm": "‖ω‖²",
-            "accuracy": "test accuracy",
-        },
-        "Algorithms 1 and 3 for λ, 2 and 4 for U; 1,000 rounds, 100 rows a party (1,000 over columns).",
-    )
-    return rows.rows
+def twice_grid(mnist: SplitMNIST, batch: int) -> list[Algorithm]:
+    """FedAvg with two local steps of half the batch."""
+    return [FedAvg(batch * mnist.scale // 2, local_steps=2, step=step) for step in STEPS]

@@ -1,6 +1,6 @@
-"""Figure 1 of fair vertical learning, on Compas with linear bottoms: objective and DEO over the rounds and simulated seconds.
+"""Paces of the active party on Compas with linear bottoms: objective and DEO over the rounds and simulated seconds.
 
-    fair-vfl/convergence   Algorithms 1 to 3 as printed and our form, each with several paces of the active party
+    fair-vfl/paces   Algorithms 1 to 3 as printed and our form, each with several paces of the active party
 
 The simulated clock: a local step takes the active party 0.2 s and a passive one 1 s, and messages are on their way for 1 s.
 So ten steps of the active party fit into the time that it waits for the others, which the clock's pace makes use of.
@@ -15,12 +15,11 @@ import numpy as np
 
 from fedpact.algorithms.fair_vfl.method import FairVFL
 from fedpact.algorithms.fair_vfl.pace import Clock, Pace
-from fedpact.report.plots import Limit, Line, Plot, figure
-from fedpact.reproduce.curves import write_figures
-from fedpact.reproduce.fair_vfl import best_objective, drawn, fair_problem, rounds_until_near
+from fedpact.reproduce.fair_vfl import best_objective, fair_problem, rounds_until_near
+from fedpact.reproduce.fair_vfl import drawn as fair_data
 from fedpact.reproduce.fair_vfl_data import ACTIVE
-from fedpact.reproduce.table import Rows
-from fedpact.run.progress import ProgressLine
+from fedpact.reproduce.figures import Curve, Panel, drawn
+from fedpact.reproduce.table import Bar, Rows, thinned
 from fedpact.run.solve import solve
 
 SMALLEST = (
@@ -36,27 +35,29 @@ PACES: dict[str, tuple[int, Pace]] = {
     "Q as the clock allows, up to 10": (10, "clock"),
 }
 FORMS = {"as printed": (FairVFL.as_printed(), 3000), "ours": (FairVFL(), 40)}  # and rounds
-DRAWN = 400  # points of a line at most
 
 
-def convergence(
+def paced(
     trials: int,
     out: pathlib.Path | None,
     progress: bool | None = None,
     forms: Sequence[str] = tuple(FORMS),
     paces: Sequence[str] = tuple(PACES),
 ) -> list[dict[str, Any]]:
-    """`fedpact reproduce fair-vfl/convergence`."""
-    rows = Rows("fair-vfl/convergence", out)
-    with ProgressLine(progress) as line:
+    """`fedpact reproduce fair-vfl/paces`."""
+    rows = Rows("fair-vfl/paces", out, trials)
+    with Bar(progress, trials * len(forms) * len(paces)) as line:
         for seed in range(trials):
-            split = drawn("compas", "linear", seed)
+            split = fair_data("compas", "linear", seed)
             problem, optimum = fair_problem("linear", split, LEVEL), best_objective(split, LEVEL)
             for form in forms:
                 method, cap = FORMS[form]
                 for name in paces:
                     steps, pace = PACES[name]
                     line.say(f"split {seed + 1}: {form}, {name}", now=True)
+                    line.step()
+                    if rows.has(method=form, pace=name, split=seed):
+                        continue
                     paced = dataclasses.replace(method, local_steps=steps, pace=pace, clock=CLOCK)
                     result = solve(
                         problem, split.train, paced, tolerance=1e-9, max_rounds=cap, seed=seed, progress=False
@@ -70,9 +71,10 @@ def convergence(
                         seconds_near=None if near is None else float(history["seconds"][near - 1]),
                         rounds=result.rounds,
                         optimum=optimum,
-                        objective=history["objective"].tolist(),
-                        deo=(LEVEL + history["pooled_constraints"].max(axis=1)).tolist(),
-                        seconds=history["seconds"].tolist(),
+                        at=thinned(history["objective"])[0],
+                        objective=thinned(history["objective"])[1],
+                        deo=thinned(LEVEL + history["pooled_constraints"].max(axis=1))[1],
+                        seconds=thinned(history["seconds"])[1],
                     )
     rows.show(
         {
@@ -87,31 +89,26 @@ def convergence(
         "takes the active\nparty 0.2 s, a passive one 1 s, and a round 1 s more.",
     )
     if out is not None:
-        write_figures(out.with_suffix(".html"), "Compas over six parties, linear, ε = 0.01", figures(rows.rows))
+        draw(out, rows.rows)
     return rows.rows
 
 
-def figures(rows: list[dict[str, Any]]) -> list[str]:
-    """Objective and DEO of the first split over rounds and seconds, for each form; a run that has ended stays there."""
-    found = []
+def draw(out: pathlib.Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Objective and DEO of the first split over rounds and simulated seconds, for each form."""
+    panels = []
     for form in dict.fromkeys(row["method"] for row in rows):
         mine = [row for row in rows if row["method"] == form and row["split"] == 0]
-        rounds = np.arange(1, max(row["rounds"] for row in mine) + 1)
-        seconds = np.arange(0, max(row["seconds"][-1] for row in mine) + 1)
         for quantity, title in (("objective", "L(θ)"), ("deo", "DEO(θ)")):
-            limits = (Limit(LEVEL, "limit", "above"),) if quantity == "deo" else ()
-            for across, at in (("round", rounds), ("second", seconds)):
-                lines = tuple(
-                    Line(row["pace"], _shown(row, quantity, across, at), place) for place, row in enumerate(mine, 1)
-                )
-                note = "on training rows, over the rounds" if across == "round" else "over simulated seconds"
-                plot = Plot(f"{title}, {form}", note, lines, limits=limits, across=across)
-                found.append(figure(plot, at, DRAWN))
-    return found
-
-
-def _shown(row: dict[str, Any], quantity: str, across: str, at: np.ndarray) -> np.ndarray:
-    """The quantity at these rounds or seconds: what the last round that had ended by then began with."""
-    ended = np.arange(1, row["rounds"] + 1) if across == "round" else np.asarray(row["seconds"])
-    found = np.asarray(row[quantity])[np.clip(np.searchsorted(ended, at, "right") - 1, 0, None)]
-    return np.maximum(found, SMALLEST)
+            for across in ("round", "second"):
+                curves = [
+                    Curve(
+                        row["pace"],
+                        [at + 1 for at in row["at"]] if across == "round" else row["seconds"],
+                        np.maximum(row[quantity], SMALLEST).tolist() if quantity == "deo" else row[quantity],
+                    )
+                    for row in mine
+                ]
+                limit, scale = (LEVEL, "log") if quantity == "deo" else (None, "linear")
+                words = "round" if across == "round" else "simulated second"
+                panels.append(Panel(f"{title}, {form}", curves, words, title, scale, limit=limit))
+    drawn(out, f"Compas over six parties, linear, ε = {LEVEL:g}", panels)
