@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test style types unit package docs reproduce-docs bench campaign soak wire deploy-check clean
+.PHONY: setup demo test style types unit package docs reproduce reproduce-docs bench campaign soak wire deploy-check clean
 
 setup: .venv/ready
 
@@ -38,6 +38,11 @@ package: setup
 docs: setup
 	$(BIN)/python -m pip install --quiet --group docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # into site; --quiet would hide warnings from --strict
+
+EXPERIMENTS := prox-al/lcqp prox-al/fairness prox-al/np prox-al/figures fair-vfl/linear fair-vfl/mlp fair-vfl/figures \
+	fair-vfl/paces fair-vfl/audit ssca/rows ssca/columns ssca/tradeoff pc-fedavg/mnist pc-fedavg/cifar10 pc-fedavg/local-steps
+reproduce: setup  # every run of docs/reproduce.md, hours on two cores; rows that are there are not computed again
+	for name in $(EXPERIMENTS); do $(BIN)/fedpact reproduce $$name --out docs/reproduced/$${name%/*}-$${name#*/}.json || exit 1; done
 
 reproduce-docs: setup  # docs/reproduce.md and its figures, from docs/reproduced/*.json
 	$(BIN)/python docs_site/reproduced.py
