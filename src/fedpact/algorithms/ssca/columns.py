@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from fedpact.algorithms.parts.batches import folded_key
 from fedpact.algorithms.ssca.box_dual import solve_box_dual
 from fedpact.algorithms.ssca.shared import Measurement, Penalty, RoundInfo, SSCAMethod
-from fedpact.algorithms.ssca.surrogates import folded, folded_constants, violation
+from fedpact.algorithms.ssca.surrogates import violation
 from fedpact.arrays import choose
 from fedpact.federation.blocks import Block
 from fedpact.problem.oracle import Oracle
@@ -150,7 +150,7 @@ class ColumnsMethod(SSCAMethod[ServerState]):
         return BlockState((1.0 - move.step_size) * state.w + move.step_size * target, state.slopes, best_w)
 
     def _folded(self, state: BlockState, rho: jax.Array, gradients: jax.Array) -> tuple[BlockState, Products]:
-        slopes = folded(state.slopes, rho, gradients, state.w, self.tau)
+        slopes = self.surrogates.folded(state.slopes, rho, gradients, state.w, self.tau)
         products = Products(self.surrogates.gram(slopes), gradients @ state.w, state.w @ state.w)
         return BlockState(state.w, slopes, state.best_w), products
 
@@ -233,7 +233,7 @@ class ColumnsMethod(SSCAMethod[ServerState]):
         top = self._moved(carry.server.top, carry.server.move).w
         embedding = combined(Reply(reply.sum.all_rows, per_party=reply.per_party))
         values = self._functions(own.functions, top, embedding)
-        values = values + jnp.asarray(self.surrogates.norms) * (reply.sum.squared_norm + top @ top)
+        values = values + self.surrogates.all_norms * (reply.sum.squared_norm + top @ top)
         return dataclasses.replace(carry, measured=Measurement(values[0], violation(values), carry.server.nu))
 
     def finish(self, own: ServerData, carry: Estimated) -> tuple[ServerState, RoundInfo]:
@@ -242,7 +242,7 @@ class ColumnsMethod(SSCAMethod[ServerState]):
         top, of_top = self._folded(self._moved(server.top, server.move), rho, carry.gradients)
         products: Products = jax.tree.map(jnp.add, carry.products, of_top)
         along, norm = products.gradient_times_parameters, products.squared_norm
-        constants = folded_constants(server.constants, rho, carry.values, along, norm, self.tau)
+        constants = self.surrogates.folded_constants(server.constants, rho, carry.values, along, norm, self.tau)
         none = jnp.asarray(0.0)
         problem = self.surrogates.quadratics(constants, products.slope_products, self.tau, none, self.margin)
         dual = solve_box_dual(problem, server.penalty.c)  # Problem 10
