@@ -21,7 +21,9 @@ X = rng.normal(size=(L, K))[Y] + 0.5 * rng.normal(size=(sum(ROWS), K))
 W1, W2 = 0.5 * rng.normal(size=(K, J)), 0.5 * rng.normal(size=(J, L))
 TABLE = fp.Table(x=X, y=Y)
 NET = fp.mlp([K, J, L], activation=jax.nn.swish, bias=False)
-SPLIT = fp.split_model(lambda width: fp.mlp([width, J], bias=False), "sum", fp.chain(jax.nn.swish, fp.mlp([J, L], bias=False)))
+SPLIT = fp.split_model(
+    lambda width: fp.mlp([width, J], bias=False), "sum", fp.chain(jax.nn.swish, fp.mlp([J, L], bias=False))
+)
 METHOD = fp.SSCA.as_printed(BATCH, fp.Decay(*RHO), fp.Decay(*GAMMA), tau=TAU, penalty=PRICE)
 
 

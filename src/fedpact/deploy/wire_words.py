@@ -173,6 +173,7 @@ DOWN = {
     "direction": "the direction of the step",
     "step_length": "the length of the step",
     "step_size": "the size of a step",
+    "local_steps": "how many steps to take",
     "descent": "a direction in which the objective falls without end, if there is one",
     "trial_mean": "the mean of all models at the trial",
     "next_mean": "the mean of all models at the next point",

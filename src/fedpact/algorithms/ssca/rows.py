@@ -223,4 +223,3 @@ def _with_program(own: Oracle, program: Program) -> Oracle:
 def _stacked(values: Values) -> jax.Array:
     """Objective and pooled constraints."""
     return jnp.concatenate([values.objective[None], values.pooled])
-
