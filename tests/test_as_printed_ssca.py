@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -40,7 +41,7 @@ def batches(by_columns: bool) -> list[list[np.ndarray]]:
     counts = (sum(ROWS),) if by_columns else ROWS
     return [
         [
-            firsts[i] + np.asarray(draw(folded_key(folded_key(key, t), i), np.asarray(n), BATCH))
+            firsts[i] + np.asarray(draw(folded_key(folded_key(key, t), i), jnp.asarray(n), BATCH))
             for i, n in enumerate(counts)
         ]
         for t in range(1, ROUNDS + 1)

@@ -88,7 +88,7 @@ def test_local_steps_by_round(mu: float) -> None:
 
 
 def test_local_steps_that_are_none() -> None:
-    for wrong, words in (((3, 0), r"FedAvg\(local_steps=0\)"), ([], r"FedAvg\(local_steps=\[\]\)")):
+    for wrong, words in (([3, 0], r"FedAvg\(local_steps=0\)"), ([], r"FedAvg\(local_steps=\[\]\)")):
         with pytest.raises(ValueError, match=words):
             fp.FedAvg(local_steps=wrong)
 

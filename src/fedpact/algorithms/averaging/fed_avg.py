@@ -11,7 +11,6 @@ Where parties have sets of their own, `penalty` ρ adds (ρ/2) dist(w, X_i)² to
 
 from typing import ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -28,7 +27,7 @@ from fedpact.algorithms.averaging.local_steps import (
 )
 from fedpact.algorithms.averaging.robust import RobustAverage, check_average, fitting, over_finite
 from fedpact.algorithms.parts.batches import asked, takes_part
-from fedpact.algorithms.parts.schedules import Schedule, StepCount, check_momentum, listed
+from fedpact.algorithms.parts.schedules import Schedule, StepCount, check_momentum
 from fedpact.federation.setting import Setting
 from fedpact.problem.oracle import Oracle
 from fedpact.protocol.algorithm import Algorithm, Begin, Info, Split, Status
@@ -76,7 +75,7 @@ class FedAvg(Algorithm):
     supports: ClassVar[frozenset[Split]] = frozenset({"rows", "personal"})
 
     batch: int | None = None
-    local_steps: StepCount = eqx.field(converter=listed, default=1)
+    local_steps: StepCount = 1
     step: Schedule | float = 0.1
     momentum: float = 0.0
     participation: float = 1.0

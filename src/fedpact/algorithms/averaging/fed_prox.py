@@ -10,12 +10,10 @@ F_i is party i's mean loss, p_i its part of the objective, `penalty` as in `fed_
 
 from typing import ClassVar
 
-import equinox as eqx
-
 from fedpact.algorithms.averaging.fed_avg import AveragingMethod
 from fedpact.algorithms.averaging.local_steps import check_local, local_steps
 from fedpact.algorithms.averaging.robust import RobustAverage, check_average, fitting
-from fedpact.algorithms.parts.schedules import Schedule, StepCount, check_momentum, listed
+from fedpact.algorithms.parts.schedules import Schedule, StepCount, check_momentum
 from fedpact.federation.setting import Setting
 from fedpact.protocol.algorithm import Algorithm, Split
 from fedpact.protocol.options import check
@@ -41,7 +39,7 @@ class FedProx(Algorithm):
 
     mu: float
     batch: int | None = None
-    local_steps: StepCount = eqx.field(converter=listed, default=1)
+    local_steps: StepCount = 1
     step: Schedule | float = 0.1
     momentum: float = 0.0
     participation: float = 1.0

@@ -11,7 +11,6 @@ Here F_i is n times party i's part of the objective, so that the objective is th
 
 from typing import ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -27,7 +26,7 @@ from fedpact.algorithms.averaging.local_steps import (
 )
 from fedpact.algorithms.averaging.robust import RobustAverage, check_average, fitting, over_finite
 from fedpact.algorithms.parts.batches import answering, takes_part
-from fedpact.algorithms.parts.schedules import Schedule, StepCount, listed
+from fedpact.algorithms.parts.schedules import Schedule, StepCount
 from fedpact.federation.setting import Setting
 from fedpact.problem.oracle import Oracle
 from fedpact.protocol.algorithm import Algorithm, Begin, FirstParameters, Info, Split, Status
@@ -92,7 +91,7 @@ class SCAFFOLD(Algorithm):
     supports: ClassVar[frozenset[Split]] = frozenset({"rows", "personal"})
 
     batch: int | None = None
-    local_steps: StepCount = eqx.field(converter=listed, default=1)
+    local_steps: StepCount = 1
     step: Schedule | float = 0.1
     server_step: float = 1.0
     participation: float = 1.0

@@ -1,11 +1,11 @@
 """Schedules of step sizes and penalties over the rounds, and momentum."""
 
 import abc
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from fedpact.protocol.options import Options, check
 
@@ -60,7 +60,7 @@ class Growth(Schedule):
         return self.scale * (self.offset + t) ** self.power
 
 
-StepCount = int | tuple[int, ...] | Schedule  # of a party's steps in a round
+StepCount = int | Sequence[int] | Schedule  # of a party's steps in a round
 
 
 class Listed(Schedule):
@@ -82,11 +82,6 @@ class Rounded(Schedule):
         return jnp.maximum(jnp.round(self.of(t)), 1.0)
 
 
-def listed(count: Any) -> Any:
-    """A list or array of numbers of steps as a tuple; anything else as it is."""
-    return tuple(count) if isinstance(count, list | range | np.ndarray) else count
-
-
 def check_count(owner: str, count: StepCount) -> None:
     """Raise unless `count` is a whole number >= 1, several of them or a schedule."""
     if isinstance(count, Schedule):
@@ -95,13 +90,13 @@ def check_count(owner: str, count: StepCount) -> None:
         raise ValueError(
             f"{owner}(local_steps=[]): one number of steps for each round, and the last for all further ones"
         )
-    for each in count if isinstance(count, tuple) else (count,):
+    for each in count if isinstance(count, Sequence) else (count,):
         check(owner, "local_steps", each, lambda x: x >= 1, "at least one step a round", whole=True)
 
 
 def as_count(count: StepCount) -> int | Schedule:
     """A number of steps, or its schedule."""
-    if isinstance(count, tuple):
+    if isinstance(count, Sequence):
         return Listed(tuple(int(each) for each in count))
     return Rounded(count) if isinstance(count, Schedule) else int(count)
 

@@ -25,7 +25,6 @@ The printed line is not the gradient: with equal σ it pulls nothing to the mean
 
 from typing import ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -41,7 +40,7 @@ from fedpact.algorithms.averaging.local_steps import (
     reply_of,
 )
 from fedpact.algorithms.parts.batches import answering, takes_part
-from fedpact.algorithms.parts.schedules import Schedule, StepCount, check_penalty, listed
+from fedpact.algorithms.parts.schedules import Schedule, StepCount, check_penalty
 from fedpact.federation.setting import Setting
 from fedpact.problem.oracle import Oracle
 from fedpact.protocol.algorithm import Algorithm, Answer, Begin, FirstParameters, Info, OnePhase, Split, Status
@@ -122,7 +121,7 @@ class PCFedAvg(Algorithm):
     personal_models: ClassVar[bool] = True
 
     step: Schedule | float
-    local_steps: StepCount = eqx.field(converter=listed)
+    local_steps: StepCount
     penalty: Schedule | float
     batch: int | None = None
     participation: float = 1.0
