@@ -145,6 +145,7 @@ class FairVFL(Algorithm):
 
     supports: ClassVar[frozenset[Split]] = frozenset({"columns"})
     keeps: ClassVar[frozenset[Scope]] = frozenset({"pooled"})
+    begins_with_multipliers: ClassVar[bool] = True
     counts_rates: ClassVar[bool] = True
     sends_residuals: ClassVar[bool] = True
 
@@ -244,7 +245,7 @@ class FairVFLMethod(Method[ServerState]):
     def start(self, own: ServerData, begin: Begin, reply: Reply) -> ServerState:
         point = Point(begin.w, combined_embedding(reply, own.parties), reply.sum.squared_norm)
         iterate, none = self.party.rule.first(point), jnp.asarray(0.0)
-        dual = Dual(jnp.zeros(len(self.party.terms.equalities)), jnp.asarray(float(self.rho)))
+        dual = Dual(own.functions.first_multipliers().pooled, jnp.asarray(float(self.rho)))
         return ServerState(
             iterate=iterate,
             dual=dual,
