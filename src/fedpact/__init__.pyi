@@ -65,7 +65,7 @@ from .problem.named_rates import (
     true_positive_rate,
 )
 from .problem.personal import Personal
-from .problem.regularizers import box, group, l1, l2
+from .problem.regularizers import box, group, l1, l2, prox
 from .problem.split import chain, split_model
 from .problem.statement import Problem, minimize
 from .protocol.algorithm import Algorithm
@@ -186,6 +186,7 @@ __all__ = [
     "prepare",
     "promise",
     "protocol",
+    "prox",
     "scale",
     "selection_rate",
     "sets",

@@ -48,8 +48,8 @@ from fedpact.algorithms.prox_al.tolerances import Geometric, InverseSquare, Tole
 from fedpact.arrays import choose, linalg, xp
 from fedpact.federation.setting import Setting
 from fedpact.problem.atoms import Scope
+from fedpact.problem.flat_regularizer import FlatRegularizer
 from fedpact.problem.oracle import Oracle, SlackOracle
-from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.protocol import ring
 from fedpact.protocol.algorithm import Algorithm, Answer, Begin, Disclosed, FirstParameters, Method, Status
 from fedpact.protocol.messages import Reply

@@ -12,9 +12,9 @@ from fedpact.algorithms.ssca.box_dual import solve_box_dual
 from fedpact.algorithms.ssca.shared import Measurement, Penalty, RoundInfo, SSCAMethod
 from fedpact.algorithms.ssca.surrogates import violation
 from fedpact.arrays import choose
+from fedpact.problem.flat_regularizer import FlatRegularizer
 from fedpact.problem.oracle import Oracle, Values, derivatives
 from fedpact.problem.program import Program
-from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.protocol.algorithm import Answer, Begin, Status
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.phases import GradientRequest, GradientStep, Phase, Phases, ServerData

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedpact.algorithms.ssca.box_dual import Quadratics, gram_matrix
+from fedpact.problem.flat_regularizer import FlatRegularizer
 from fedpact.problem.program import Program
-from fedpact.problem.regularizers import FlatRegularizer
 
 
 @dataclasses.dataclass(frozen=True)
