@@ -119,14 +119,14 @@ def _kinked(w: Any, step: Any) -> Any:
     ("regularizer", "words"),
     [
         (lambda: fp.prox(lambda w, step: w / (1 + step), lambda w: jnp.sum(w**2), "w"), "not the proximal operator"),
-        (lambda: fp.prox(_kinked, lambda w: 1.0 * jnp.sum(w != 0), "w"), "not convex"),
+        (lambda: fp.prox(_kinked, lambda w: jnp.sum(w != 0, dtype=float), "w"), "not convex"),
         (lambda: fp.prox(lambda p, step: p["w"], lambda p: 0.0), "gives shapes"),
         (lambda: fp.prox(lambda w, step: w["v"], lambda w: 0.0), "fails on the parameters"),
         (lambda: fp.prox(shrunk, lambda w: 0.0, on="v"), "on 'v', but the parameters are w"),
         (lambda: NORM + fp.l1(0.1), "overlaps another term"),
         (lambda: fp.sets.l1_ball(1) + fp.box(0, 1), "overlaps another term"),
         (lambda: fp.l2(1) + fp.sets.box(0, 1) + fp.sets.box(2, 3), "no point in common"),
-        (lambda: fp.l2(1) + 3, "not 3"),
+        (lambda: fp.l2(1) + 3, "not to 3"),
         (lambda: fp.prox(shrunk, value=3), "two functions"),
     ],
 )

@@ -57,6 +57,8 @@ class Regularizer:
     parts: tuple[Part, ...] = ()
 
     def __add__(self, other: Any) -> "Regularizer":
+        if not isinstance(other, Regularizer | ConvexSet | Both):
+            raise TypeError(f"a regulariser is added to another one, not to {other!r}")
         other = as_regularizer(other)
         parts = self.parts + other.parts
         if any(p.kind == "group" for p in parts) and sum(p.kind != "l2" for p in parts) > 1:
