@@ -246,7 +246,8 @@ def _selection(params: Any, on: tuple[str, ...] | None) -> np.ndarray:
     for name in on or ():
         if name not in known:
             raise ValueError(f"a regulariser is on {name!r}, but the parameters are {', '.join(known)}")
-    return np.concatenate([np.full(np.size(leaf), on is None or name in on) for name, leaf in leaves])
+    each = [np.full(np.size(leaf), on is None or name in on) for name, leaf in leaves]
+    return np.concatenate([np.zeros(0, bool), *each])
 
 
 def _group_numbers(params: Any, part: Part) -> tuple[np.ndarray, int]:

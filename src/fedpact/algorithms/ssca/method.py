@@ -130,6 +130,7 @@ class SSCA(Algorithm):
             measure=self.measure,
             wire=self.wire,
             surrogates=surrogates_of(*setting.programs, setting.ridge is None, self.corrected),
+            nonsmooth=setting.nonsmooth,
         )
 
     def _check(self, setting: Setting) -> None:
