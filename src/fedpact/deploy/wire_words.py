@@ -158,6 +158,8 @@ UP = {
     "embedding": "the output of its part of the model, for each row",
     "squared_norm": "the squared length of its part of the parameters",
     "inner_products": "products of its parameters and its last steps",
+    "regularizer": "the regulariser of its part of the parameters",
+    "outside_box": "how far its part of the parameters is outside the bounds",
     "gradient_entry": "the largest entry of its gradient",
     "largest_gradient_entry": "the largest entry of its gradient",
     "gradient_times_parameters": "its gradient times its parameters",
