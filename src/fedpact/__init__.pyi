@@ -25,6 +25,7 @@ from .algorithms.prox_al.lbfgs import LBFGS
 from .algorithms.prox_al.method import ProxAL
 from .algorithms.prox_al.newton import Newton
 from .algorithms.prox_al.tolerances import Geometric, InverseSquare
+from .algorithms.ssca.general import Surrogate
 from .algorithms.ssca.method import SSCA
 from .certificate import Certificate, ConstraintReport
 from .engines.mesh import Mesh
@@ -140,6 +141,7 @@ __all__ = [
     "Schedule",
     "SecureAggregation",
     "Shown",
+    "Surrogate",
     "Table",
     "Tradeoff",
     "TradeoffEntry",

@@ -24,11 +24,13 @@ take F̄ of round 0 as τ‖w‖², as (8) and (12) do and (3) does not, and −
 """
 
 import math
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from fedpact.algorithms.parts.batches import check_batch, check_sampling
 from fedpact.algorithms.parts.schedules import Decay, Schedule, as_schedule
 from fedpact.algorithms.ssca.columns import ColumnsMethod
+from fedpact.algorithms.ssca.general import GeneralRowsMethod, Surrogate, given_surrogates
 from fedpact.algorithms.ssca.rows import RowsMethod
 from fedpact.algorithms.ssca.shared import PenaltyRule
 from fedpact.algorithms.ssca.surrogates import surrogates_of
@@ -59,6 +61,8 @@ class SSCA(Algorithm):
       100; None: never, the last point is handed out). Over columns that takes the outputs of bottom models on all rows.
     - `wire`: the precision in which parameters, gradients and outputs of bottom models are sent ("float64" or "float32",
       default "float64").
+    - `surrogates`: over rows, `fp.Surrogate`s of your own by name of constraint, and "objective" (default None: the paper's
+      quadratics, (7) and (11)). The last point is then handed out; `tau`, `measure` and `wire` have no part in it.
     - `corrected`: whether what is known exactly is kept so (default), or treated as the paper's Section V does: `as_printed`.
     """
 
@@ -75,6 +79,7 @@ class SSCA(Algorithm):
     measure: int | None = 100
     wire: Literal["float64", "float32"] = "float64"
     corrected: bool = True
+    surrogates: Mapping[str, Surrogate] | None = None
 
     supports: ClassVar[frozenset[Split]] = frozenset({"rows", "columns"})
     keeps: ClassVar[frozenset[Scope]] = frozenset({"pooled", "server"})
@@ -109,27 +114,36 @@ class SSCA(Algorithm):
             check("SSCA", "measure", self.measure, lambda x: x >= 1, "a number of rounds, or None", whole=True)
         if self.wire not in ("float64", "float32"):
             raise ValueError(f"SSCA(wire={self.wire!r}): 'float64' or 'float32'")
+        for name, surrogate in (self.surrogates or {}).items():
+            if not isinstance(surrogate, Surrogate):
+                raise TypeError(f"SSCA(surrogates={{{name!r}: {surrogate!r}}}): an fp.Surrogate(q, p)")
         for name in ("rho", "gamma"):
             if getattr(self, name) is not None:
                 as_schedule("SSCA", name, getattr(self, name))
 
-    def bound(self, setting: Setting) -> RowsMethod | ColumnsMethod:
+    def bound(self, setting: Setting) -> RowsMethod | ColumnsMethod | GeneralRowsMethod:
         self._check(setting)
         over_columns = setting.split == "columns"
+        surrogates = surrogates_of(*setting.programs, setting.ridge is None, self.corrected)
         scale = PARTIES if over_columns else 1
         rho, gamma, power = PAPER[min(PAPER, key=lambda rows: abs(math.log(rows * scale / self.batch)))]
+        shared: Any = {
+            "batch": self.batch,
+            "margin": self.margin,
+            "rho": as_schedule("SSCA", "rho", self.rho or Decay(rho, power)),
+            "gamma": as_schedule("SSCA", "gamma", self.gamma or Decay(gamma, power + 0.05)),
+            "penalty": PenaltyRule(self.penalty, self.growth, self.most_penalty, self.patience),
+            "participation": self.participation,
+            "surrogates": surrogates,
+        }
+        if self.surrogates is not None:
+            return GeneralRowsMethod(**shared, own=given_surrogates(self.surrogates, setting, surrogates))
         return (ColumnsMethod if over_columns else RowsMethod)(
-            batch=self.batch,
-            margin=self.margin,
-            rho=as_schedule("SSCA", "rho", self.rho or Decay(rho, power)),
-            gamma=as_schedule("SSCA", "gamma", self.gamma or Decay(gamma, power + 0.05)),
+            **shared,
             tau=self.tau,
-            penalty=PenaltyRule(self.penalty, self.growth, self.most_penalty, self.patience),
-            participation=self.participation,
             parties=setting.parties,
             measure=self.measure,
             wire=self.wire,
-            surrogates=surrogates_of(*setting.programs, setting.ridge is None, self.corrected),
             nonsmooth=setting.nonsmooth,
         )
 
