@@ -198,8 +198,7 @@ class FairVFLMethod(Method[ServerState]):
     def of(cls, options: FairVFL, setting: Setting, passive_steps: int = 1, name: str = "FairVFL") -> "FairVFLMethod":
         if setting.nonsmooth and options.step is None:
             raise ValueError(
-                f"{name} takes fp.l1, fp.box and fp.group with a step of its own only: {name}(step=0.1, rho=1), say; or "
-                "fp.SSCA(batch=100) without constraints"
+                f"{name} takes fp.l1, fp.box and fp.group with a step of its own only: {name}(step=0.1), say"
             )
         if options.privacy is not None and setting.combine != "sum":
             raise ValueError("encrypted residuals are one for all parties; state the model with combine='sum'")
