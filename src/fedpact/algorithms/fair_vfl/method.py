@@ -308,8 +308,9 @@ class FairVFLMethod(Method[ServerState]):
         proposals = [carry.active or self._nothing(server), carry.passive or self._nothing(server)]
         h, top = own.regularizer, server.iterate.point.top_parameters
         top_slope = h.distance(top, now.slope.top_parameters)
-        added = [p.regularizer for p in proposals if p.regularizer is not None]
-        objective = sum(added, now.objective + h.nonsmooth(top))
+        objective = sum(
+            (p.regularizer for p in proposals if p.regularizer is not None), now.objective + h.nonsmooth(top)
+        )
         residual = jnp.max(jnp.stack([top_slope, *(p.largest_slope for p in proposals)]))
 
         broken = violation(c, terms.equality)
