@@ -99,6 +99,46 @@ def test_algorithms_1_and_2(rho: Any, exact: bool) -> None:
     np.testing.assert_allclose(found.certificate.server_multipliers, mu[0], rtol=0, atol=1e-11)
 
 
+def algorithm_3(
+    instance: fp.datasets.Lcqp, goal: tuple[float, float], beta: float, s: float
+) -> tuple[list[float], np.ndarray, np.ndarray]:
+    """The centralised method on (84): objective at each point that Newton's method reads, then w and μ.
+
+    τ_k = s/(k+1)² is nonincreasing (the text says nondecreasing). The subproblem's solver is left open: Newton's method.
+    """
+    A, b = instance.A.sum(0), instance.b.sum(0)
+    C, d = instance.C.reshape(-1, D), instance.d.reshape(-1)
+    w, mu, told = instance.w0, np.zeros(len(d)), []
+    for k in range(10_000):
+        tau, centre = s / (k + 1) ** 2, w
+        bend = A + beta * C.T @ C + np.eye(D) / beta
+        while True:
+            told.append(0.5 * w @ A @ w + b @ w)
+            slope = A @ w + b + C.T @ (mu + beta * (C @ w + d)) + (w - centre) / beta
+            if np.abs(slope).max() <= tau:
+                break
+            w = w - np.linalg.solve(bend, slope)
+        new = mu + beta * (C @ w + d)
+        change, mu = np.abs(new - mu).max(), new
+        if np.abs(w - centre).max() + beta * tau <= beta * goal[0] and change <= beta * goal[1]:
+            return told, w, mu
+    raise AssertionError("no end")
+
+
+def test_algorithm_3() -> None:
+    instance, problem, parties, server = quadratic()
+    goal = (1e-3, 1e-4)
+    method = fp.CentralProxAL.as_printed(beta=10, s=3)
+    found = fp.solve(problem, parties, method, server=server, start=instance.w0, tolerance=goal)
+    told, w, mu = algorithm_3(instance, goal, 10.0, 3.0)
+    assert found.converged
+    assert found.rounds == len(told) > 50
+    np.testing.assert_allclose(found.history["objective"], told, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found.params, w, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found.certificate.server_multipliers, mu[:M], rtol=0, atol=1e-11)
+    np.testing.assert_allclose(np.ravel(found.certificate.party_multipliers), mu[M:], rtol=0, atol=1e-11)
+
+
 def test_a_penalty_for_each_party_needs_as_many() -> None:
     _, problem, parties, server = quadratic()
     with pytest.raises(ValueError, match="2 penalties for 3 parties"):

@@ -10,7 +10,7 @@ import pytest
 import fedpact as fp
 from fedpact.algorithms.parts.descent import positive_shift
 from fedpact.algorithms.parts.groups import group_minimiser
-from fedpact.problem.regularizers import FlatRegularizer
+from fedpact.problem.flat_regularizer import FlatRegularizer
 
 KINDS = ("even", "twice", "nearly twice", "stiff")
 

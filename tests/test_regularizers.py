@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedpact as fp
-from fedpact.problem.regularizers import FlatRegularizer, Regularizer
+from fedpact.problem.flat_regularizer import FlatRegularizer
+from fedpact.problem.regularizers import Regularizer
 
 PARAMS = {"b": np.zeros(()), "w": np.zeros(4)}  # the flat order is b, then w
 SIZE = 5

@@ -192,6 +192,15 @@ def test_an_uneven_ridge_and_kinks_without_constraints() -> None:
         assert found.objective == pytest.approx(exact.objective, abs=1e-9)
 
 
+def test_an_uneven_ridge_beside_the_norm_alone() -> None:
+    tables = [fp.Table(x=t["x"], y=t["x"] @ np.ones(4) + 1.0) for t in classes(2, (20, 20), d=4)]
+    cost = fp.mean(fp.squared_loss(fp.linear(bias=True))).pooled()
+    problem = fp.minimize(fp.value(fp.squared_norm), [cost <= 0.2], fp.l2(3.0, on="b"))
+    exact = fp.solve(problem, tables, fp.InteriorPoint(), tolerance=1e-7)
+    found = fp.solve(problem, tables, fp.SSCA(batch=20, rho=1, gamma=0.5, tau=1, measure=None), max_rounds=600)
+    np.testing.assert_allclose(found.params["b"], exact.params["b"], atol=1e-3)
+
+
 def test_a_part_of_the_parties_gives_the_gradient_on_average() -> None:
     tables = classes(3, (20, 24, 28, 22, 30), d=3)
     problem = fp.minimize(fp.mean(fp.logistic_loss(fp.linear())).pooled())

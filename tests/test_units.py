@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedpact as fp
-from fedpact.problem.regularizers import FlatRegularizer
+from fedpact.problem.flat_regularizer import FlatRegularizer
 from fedpact.problem.units import Units
 
 ROWS, D = 60, 4

@@ -25,6 +25,7 @@ from .algorithms.prox_al.lbfgs import LBFGS
 from .algorithms.prox_al.method import ProxAL
 from .algorithms.prox_al.newton import Newton
 from .algorithms.prox_al.tolerances import Geometric, InverseSquare
+from .algorithms.ssca.general import Surrogate
 from .algorithms.ssca.method import SSCA
 from .certificate import Certificate, ConstraintReport
 from .engines.mesh import Mesh
@@ -65,7 +66,7 @@ from .problem.named_rates import (
     true_positive_rate,
 )
 from .problem.personal import Personal
-from .problem.regularizers import box, group, l1, l2
+from .problem.regularizers import box, group, l1, l2, prox
 from .problem.split import chain, split_model
 from .problem.statement import Problem, minimize
 from .protocol.algorithm import Algorithm
@@ -140,6 +141,7 @@ __all__ = [
     "Schedule",
     "SecureAggregation",
     "Shown",
+    "Surrogate",
     "Table",
     "Tradeoff",
     "TradeoffEntry",
@@ -186,6 +188,7 @@ __all__ = [
     "prepare",
     "promise",
     "protocol",
+    "prox",
     "scale",
     "selection_rate",
     "sets",

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedpact.problem.regularizers import parameter_names
+from fedpact.problem.parameter_names import parameter_names
 from fedpact.problem.sets import Affine, Box, ConvexSet, Everywhere, Halfspace, L1Ball, L2Ball, Projection, Simplex
 
 __all__ = [

@@ -15,9 +15,11 @@ import numpy as np
 from fedpact.federation.columns import INPUTS, ColumnParties
 from fedpact.federation.rows import title
 from fedpact.problem.expressions import Expression
+from fedpact.problem.flat_regularizer import FlatRegularizer
 from fedpact.problem.functions import value
 from fedpact.problem.models import Model, squared_norm
 from fedpact.problem.oracle import Oracle
+from fedpact.problem.parameter_names import leaf_names
 from fedpact.problem.regularizers import Regularizer
 from fedpact.problem.shape import Shape
 from fedpact.problem.split import EMBEDDED, TOP, SplitModel
@@ -28,6 +30,7 @@ class Block(eqx.Module):
     """One party's features, its bottom model, and where its block of parameters begins.
 
     labels: of an active party, the functions of labels and groups that the server has too; a passive one has none.
+    regularizer: h of the block beside ‖w‖², which stands in the objective; None where there is no other.
     """
 
     x: jax.Array
@@ -38,6 +41,7 @@ class Block(eqx.Module):
     shape: Shape = eqx.field(static=True)
     combine: Literal["sum", "concat"] = eqx.field(static=True)
     parties: int = eqx.field(static=True)
+    regularizer: FlatRegularizer | None = None
 
     @property
     def active(self) -> bool:
@@ -50,13 +54,11 @@ class Block(eqx.Module):
 
 
 def over_all_rows(problem: Problem) -> Problem:
-    """The same problem with every mean over all rows, and the regulariser as a part of the objective."""
-    wrong = [part.kind for part in problem.regularizer.parts if part.kind != "l2" or part.on is not None]
-    if wrong:
-        raise ValueError(
-            f"over columns the regulariser is fp.l2(a) on all parameters; fp.{wrong[0]} is not supported there"
-        )
-    factor = problem.regularizer.even or 0.0
+    """The same problem with every mean over all rows, and fp.l2 as a part of the objective."""
+    squares = [part for part in problem.regularizer.parts if part.kind == "l2"]
+    factor = Regularizer(tuple(squares)).even
+    if factor is None:
+        raise ValueError("over columns fp.l2(a) is on all parameters; leave on= out")
     objective: Expression = problem.objective.scoped("pooled")
     if factor:
         objective = objective + factor * value(squared_norm).pooled()
@@ -64,8 +66,31 @@ def over_all_rows(problem: Problem) -> Problem:
     return Problem(objective, constraints, Regularizer())
 
 
+def of_blocks(problem: Problem) -> Regularizer:
+    """What the regulariser has beside fp.l2, which every block has by itself. Raises ValueError where it joins several blocks."""
+    parts = tuple(part for part in problem.regularizer.parts if part.kind != "l2")
+    for part in parts:
+        if part.kind in ("set", "prox"):
+            raise ValueError(
+                f"over columns {part} would join the parameters of several parties; fp.l1, fp.l2, fp.box and fp.group can be "
+                "evaluated by each party alone"
+            )
+        if part.groups is not None:
+            raise ValueError("over columns fp.group takes each feature as a group; leave groups= out")
+    return Regularizer(parts)
+
+
+def flat_of_block(h: Regularizer, params: Any) -> FlatRegularizer:
+    """On one block, or the top: of terms on certain parameters those that it has."""
+    names = {name for name, _ in leaf_names(params)}
+    parts = [
+        part if part.on is None else dataclasses.replace(part, on=(*names.intersection(part.on),)) for part in h.parts
+    ]
+    return Regularizer(tuple(part for part in parts if part.on != ())).flat(params)
+
+
 def blocks_of(
-    model: SplitModel, parties: ColumnParties, start: Any, seed: int
+    model: SplitModel, parties: ColumnParties, start: Any, seed: int, h: Regularizer
 ) -> tuple[list[tuple[tuple[int, ...], Block]], jax.ShapeDtypeStruct]:
     """Parties of equal width and role share a bucket; and the shape of what the bottoms give together on all rows."""
     key = jax.random.key(seed)
@@ -104,7 +129,13 @@ def blocks_of(
         x: Any = _stacked([np.asarray(parties[parties.names[i]][INPUTS]) for i in mine])
         begin: Any = np.stack([shape.ravel(blocks[i]) for i in mine])
         index: Any = np.asarray(mine)
-        out.append((tuple(mine), Block(x, begin, index, None, bottom, shape, model.combine, len(parties))))
+        flat = None
+        if h.parts:
+            one = flat_of_block(h, blocks[mine[0]])
+            begin = np.stack([one.prox(each, 0.0) for each in begin])
+            flat = jax.tree.map(lambda leaf, many=len(mine): np.stack([leaf] * many), one)
+        block = Block(x, begin, index, None, bottom, shape, model.combine, len(parties), flat)
+        out.append((tuple(mine), block))
     whole = shapes[0] if model.combine == "sum" else (shapes[0][0], len(parties), *shapes[0][1:])
     return out, jax.ShapeDtypeStruct(whole, jnp.float64)
 

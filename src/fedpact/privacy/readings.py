@@ -248,10 +248,14 @@ def _local_task(exchange: Received, known: Known) -> Iterator[Reading]:
     steps = known.method.steps
     if steps.batch is not None or steps.participation < 1 or steps.penalty is not None:
         return
-    sums, w = exchange.reply.sum, np.asarray(exchange.message.parameters)
-    slope = -np.asarray(sums.parameter_change) / (float(exchange.message.step_size) * steps.count)
+    sums, w, count = (
+        exchange.reply.sum,
+        np.asarray(exchange.message.parameters),
+        float(steps.count_in(exchange.message)),
+    )
+    slope = -np.asarray(sums.parameter_change) / (float(exchange.message.step_size) * count)
     slope = slope - 2 * steps.ridge * float(sums.weight) * w
-    yield known.gradient(w, slope, 1.0, known.no_constraint, known.none_pooled, exact=steps.count == 1)
+    yield known.gradient(w, slope, 1.0, known.no_constraint, known.none_pooled, exact=count == 1)
 
 
 def _controlled_task(exchange: Received, known: Known) -> Iterator[Reading]:
@@ -260,11 +264,12 @@ def _controlled_task(exchange: Received, known: Known) -> Iterator[Reading]:
     if steps.batch is not None or steps.participation < 1 or steps.penalty is not None:
         return
     w, control = np.asarray(message.task.parameters), np.asarray(message.control_variate)
-    mean = -np.asarray(sums.parameter_change) / (float(message.task.step_size) * steps.count)
+    count = float(steps.count_in(message.task))
+    mean = -np.asarray(sums.parameter_change) / (float(message.task.step_size) * count)
     slope = mean - known.parties * control + known.controls - known.parties * 2 * steps.ridge * w
     known.controls = known.controls + np.asarray(sums.control_variate_change)
     value = slope / known.members
-    yield known.gradient(w, value, 1.0, known.no_constraint, known.none_pooled, exact=steps.count == 1)
+    yield known.gradient(w, value, 1.0, known.no_constraint, known.none_pooled, exact=count == 1)
 
 
 def _gradient_request(exchange: Received, known: Known) -> Iterator[Reading]:

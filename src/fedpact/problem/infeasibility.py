@@ -5,7 +5,7 @@ from typing import Any
 import jax
 
 from fedpact.arrays import linalg, xp
-from fedpact.problem.regularizers import FlatRegularizer
+from fedpact.problem.flat_regularizer import FlatRegularizer
 
 TINY = 1e-300  # in place of a zero that is divided by
 

@@ -36,6 +36,13 @@ class Values(Record):
     pooled: jax.Array
 
 
+class Multipliers(Record):
+    """Of a holder's own scalar constraints, and of the pooled ones."""
+
+    constraints: jax.Array
+    pooled: jax.Array
+
+
 class Oracle(Record):
     """One holder's functions of the flat parameter vector."""
 
@@ -52,6 +59,7 @@ class Oracle(Record):
     batch_secret: jax.Array | None = (
         None  # of a party elsewhere, uint32 (2,): mixed into the keys that draw its mini-batches
     )
+    first: Multipliers | None = None  # to begin with, in the problem's own units (None: zeros)
     place: jax.Array | None = None  # of this holder in `rows` and `weights`, where these still are several holders'
 
     @classmethod
@@ -103,6 +111,17 @@ class Oracle(Record):
     def in_units(self, units: HolderUnits) -> "Oracle":
         """The same functions with w and all values in other units."""
         return dataclasses.replace(self, units=units)
+
+    def first_multipliers(self) -> Multipliers:
+        """What this holder begins with."""
+        if self.first is None:
+            return Multipliers(xp.zeros(self.equality.size), xp.zeros(self.pooled_equality.size))
+        if self.units is None:
+            return self.first
+        return Multipliers(
+            self.first.constraints * self.units.constraints / self.units.objective,
+            self.first.pooled * self.units.pooled_constraints / self.units.objective,
+        )
 
     def disclose(self, values: Any) -> Any:
         """`values` where this holder discloses them in every round, for the report's curves; else None."""
@@ -319,6 +338,11 @@ class SlackOracle(Record):
         m = weights.constraints.size - p
         inside = Values(weights.objective, weights.constraints[:m], weights.constraints[m:])
         return SymmetricSum((), xp.pad(self.own.curvature(w[: w.size - n * p], inside).matrix(), (0, n * p)))
+
+    def first_multipliers(self) -> Multipliers:
+        """Stationarity in the slacks gives every holder the pooled multipliers."""
+        own = self.own.first_multipliers()
+        return Multipliers(xp.concatenate([own.constraints, own.pooled]), xp.zeros(0))
 
     @property
     def is_constant(self) -> bool:

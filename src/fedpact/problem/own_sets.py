@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedpact.problem.regularizers import leaf_names
+from fedpact.problem.parameter_names import leaf_names
 from fedpact.problem.sets import AnySet, Both, ConvexSet, in_words
 from fedpact.problem.shape import Shape
 

@@ -2,6 +2,8 @@
 
     fp.l2(a)   a ‖w‖²        fp.l1(a)   a ‖w‖₁       fp.box(lo, hi)   lo <= w <= hi       fp.group(a)   a Σ_g ‖w_g‖₂
 
+and by `problem/proximal.py` the sets of `fp.sets` and any convex function with a known proximal operator, `fp.prox`.
+
 `on` names the parameters w that are regularised (default: all of them). Sums of regularisers are regularisers.
 """
 
@@ -9,30 +11,34 @@ import dataclasses
 import math
 import numbers
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-import equinox as eqx
 import jax
 import numpy as np
 
-from fedpact.arrays import repeat, segment_max, segment_sum, xp
-from fedpact.problem.units import Units
-from fedpact.records import Record
+from fedpact.problem.flat_regularizer import FlatRegularizer, Kinks
+from fedpact.problem.parameter_names import leaf_names, parameter_names
+from fedpact.problem.proximal import FlatProximal, Operator, flat_terms, places_of
+from fedpact.problem.sets import AnySet, Both, Box, ConvexSet, Everywhere, in_words
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """One term: `numbers` are (weight,) for l1, l2 and group, and (lower, upper) for box."""
+    """One term: `numbers` are (weight,) for l1, l2 and group, and (lower, upper) for box; `operator` is that of set and prox."""
 
-    kind: Literal["l1", "l2", "box", "group"]
+    kind: Literal["l1", "l2", "box", "group", "set", "prox"]
     numbers: tuple[float, ...]
     on: tuple[str, ...] | None
     groups: tuple[tuple[int, ...], ...] | None = None
+    operator: Any = None
 
     def __str__(self) -> str:
         """As a formula, where w are all parameters: 0.1 ‖w‖², 0.1 ‖params[b]‖₁, -1 <= w <= 1."""
         of = "w" if self.on is None else f"params[{', '.join(self.on)}]"
+        if self.kind in ("set", "prox"):
+            operator = self.operator
+            return f"{of} in {in_words(operator)}" if self.kind == "set" else f"h({of}) of {operator.name}"
         if self.kind == "box":
             lower, upper = self.numbers
             below = f"{lower:g} <= " if math.isfinite(lower) else ""
@@ -43,22 +49,26 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Regularizer:
-    """A sum of terms `fp.l1`, `fp.l2`, `fp.box` and `fp.group`; a group term may be added to l2 terms only."""
+    """A sum of terms `fp.l1`, `fp.l2`, `fp.box`, `fp.group`, `fp.prox` and sets of `fp.sets`.
+
+    A group term may be added to l2 terms only; fp.prox and sets to fp.l2, and to terms on other parameters.
+    """
 
     parts: tuple[Part, ...] = ()
 
-    def __add__(self, other: "Regularizer") -> "Regularizer":
-        if not isinstance(other, Regularizer):
+    def __add__(self, other: Any) -> "Regularizer":
+        if not isinstance(other, Regularizer | ConvexSet | Both):
             raise TypeError(f"a regulariser is added to another one, not to {other!r}")
+        other = as_regularizer(other)
         parts = self.parts + other.parts
         if any(p.kind == "group" for p in parts) and sum(p.kind != "l2" for p in parts) > 1:
             raise ValueError("fp.group has no closed-form proximal operator together with l1, box or another group")
         return Regularizer(parts)
 
     def __radd__(self, other: Any) -> "Regularizer":
-        if not (isinstance(other, int) and other == 0):  # where sum([...]) begins
-            raise TypeError(f"a regulariser is added to another one, not to {other!r}")
-        return self
+        if isinstance(other, int) and other == 0:  # where sum([...]) begins
+            return self
+        return self + other
 
     @property
     def even(self) -> float | None:
@@ -73,6 +83,7 @@ class Regularizer:
         ridge, l1 = np.zeros(size), np.zeros(size)
         lower, upper = np.full(size, -math.inf), np.full(size, math.inf)
         group, groups, weight = np.full(size, -1), 0, np.zeros(0)
+        operators: list[tuple[str, Any, tuple[tuple[int, int], ...]]] = []
         for part in self.parts:
             chosen = _selection(params, part.on)
             if part.kind == "l2":
@@ -82,14 +93,33 @@ class Regularizer:
             elif part.kind == "box":
                 lower = np.where(chosen, np.maximum(lower, part.numbers[0]), lower)
                 upper = np.where(chosen, np.minimum(upper, part.numbers[1]), upper)
-            else:
+            elif part.kind == "group":
                 group, groups = _group_numbers(params, part)
                 weight = np.full(groups, part.numbers[0])
+            else:
+                for term, spans in flat_terms(part.operator, params):
+                    if isinstance(term, Box):
+                        places = places_of(spans)
+                        lower[places] = np.maximum(lower[places], term.lower)
+                        upper[places] = np.minimum(upper[places], term.upper)
+                    elif not isinstance(term, Everywhere):
+                        operators.append((str(part), term, spans))
         if np.any(lower > upper):
             raise ValueError("the boxes of the regulariser have no point in common; widen one or leave it out")
-        kinks: Literal["none", "coordinates", "groups"] = "none"
+        others = (l1 != 0) | np.isfinite(lower) | np.isfinite(upper)
+        for words, _, spans in operators:
+            places = places_of(spans)
+            if np.any(others[places]):
+                raise ValueError(f"{words} overlaps another term; the proximal operator of their sum is one fp.prox")
+            if np.ptp(ridge[places]) > 0:
+                raise ValueError(f"{words} needs fp.l2 to have one weight on all of its parameters, or none")
+            others[places] = True
+        proximal = tuple(FlatProximal(term, 1.0, 1.0, spans) for _, term, spans in operators)
+        kinks: Kinks = "none"
         if groups:
             kinks = "groups"
+        elif operators:
+            kinks = "proximal"
         elif l1.any() or np.isfinite(lower).any() or np.isfinite(upper).any():
             kinks = "coordinates"
         flat: Any = {
@@ -100,127 +130,19 @@ class Regularizer:
             "group": group,
             "weight": weight,
         }
-        return FlatRegularizer(**flat, groups=groups, kinks=kinks)
+        return FlatRegularizer(**flat, groups=groups, kinks=kinks, proximal=proximal)
 
 
-class FlatRegularizer(Record):
-    """h on a flat vector w: Σ ridge·w² (smooth) plus a nonsmooth part with a closed-form proximal operator."""
+AnyRegularizer = Regularizer | AnySet
 
-    ridge: jax.Array
-    l1: jax.Array
-    lower: jax.Array
-    upper: jax.Array
-    group: jax.Array
-    weight: jax.Array
-    groups: int = eqx.field(static=True)
-    kinks: Literal["none", "coordinates", "groups"] = eqx.field(static=True)
 
-    def smooth(self, w: jax.Array) -> jax.Array:
-        """Σ ridge·w²; its gradient is 2 ridge·w."""
-        return xp.sum(self.ridge * w**2)
-
-    def nonsmooth(self, w: jax.Array) -> jax.Array:
-        """The nonsmooth part; the indicator of a box counts as 0, since the proximal operator keeps iterates inside."""
-        if self.kinks == "none":
-            return xp.zeros((), w.dtype)
-        if self.kinks == "coordinates":
-            return xp.sum(self.l1 * xp.abs(w))
-        return xp.sum(self.weight * self._norms(w))
-
-    def value(self, w: jax.Array) -> jax.Array:
-        return self.smooth(w) + self.nonsmooth(w)
-
-    def prox(self, w: jax.Array, step: jax.Array | float) -> jax.Array:
-        """argmin_v ‖v − w‖²/2 + step · nonsmooth(v) inside the box; `step`: a scalar, or without groups one per entry."""
-        if self.kinks == "none":
-            return w
-        if self.kinks == "coordinates":
-            shrunk = xp.sign(w) * xp.maximum(xp.abs(w) - step * self.l1, 0.0)
-            return xp.clip(shrunk, self.lower, self.upper)
-        norms = self._norms(w)
-        steps = segment_max(xp.broadcast_to(step, w.shape), self.group, self.groups)
-        scale = xp.maximum(1.0 - steps * self.weight / xp.where(norms > 0, norms, 1.0), 0.0)
-        return xp.where(self.group >= 0, w * scale[self.group], w)
-
-    def distance(self, w: jax.Array, gradient: jax.Array) -> jax.Array:
-        """dist∞(0, gradient + ∂nonsmooth(w)), with `gradient` that of the smooth part of the objective."""
-        if self.kinks == "none":
-            return xp.max(xp.abs(gradient), initial=0.0)
-        if self.kinks == "coordinates":
-            least = gradient + xp.where(w > 0, self.l1, -self.l1)
-            most = gradient + xp.where(w < 0, -self.l1, self.l1)
-            least = xp.where(w <= self.lower, -xp.inf, least)
-            most = xp.where(w >= self.upper, xp.inf, most)
-            return xp.max(xp.maximum(xp.maximum(least, -most), 0.0), initial=0.0)
-        norms = self._norms(w)
-        away = gradient + (self.weight / xp.where(norms > 0, norms, 1.0))[self.group] * w
-        moving = (self.group < 0) | (norms[self.group] > 0)
-        smooth = xp.where(self.group >= 0, away, gradient)
-        at_zero = xp.where(norms > 0, 0.0, self._distance_to_balls(gradient))
-        return xp.maximum(xp.max(xp.abs(xp.where(moving, smooth, 0.0)), initial=0.0), xp.max(at_zero, initial=0.0))
-
-    def _distance_to_balls(self, gradient: jax.Array) -> jax.Array:
-        """For each group dist∞ of its gradient from the ball ‖z‖₂ <= weight: the t with ‖[|gradient| − t]₊‖₂ = weight."""
-        size = xp.where(self.group >= 0, xp.abs(gradient), 0.0)
-
-        def halve(bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            low, high = bounds
-            middle = 0.5 * (low + high)
-            left = segment_sum(xp.maximum(size - middle[self.group], 0.0) ** 2, self.group, self.groups)
-            outside = left > self.weight**2
-            return xp.where(outside, middle, low), xp.where(outside, high, middle)
-
-        largest = segment_max(size, self.group, self.groups)
-        inside = segment_sum(size**2, self.group, self.groups) <= self.weight**2
-        return xp.where(inside, 0.0, repeat(60, halve, (0.0 * largest, largest))[1])
-
-    def box_only(self) -> "FlatRegularizer":
-        """The box of h alone."""
-        none: dict[str, Any] = {name: 0.0 * getattr(self, name) for name in ("ridge", "l1", "weight")}
-        return dataclasses.replace(self, **none)
-
-    def is_flat_along(self, w: jax.Array, direction: jax.Array) -> jax.Array:
-        """Whether h stays as it is, and the box allows it, however far one goes from w in a direction."""
-        ends = xp.where(direction > 0, xp.isfinite(self.upper), xp.isfinite(self.lower)) & (direction != 0)
-        return (self.value(direction) == 0.0) & ~xp.any(ends)
-
-    def inside(self, w: jax.Array, slope: jax.Array) -> jax.Array:
-        """`slope` with the components set to 0 whose descent direction leaves the box."""
-        walled = ((w <= self.lower) & (slope > 0)) | ((w >= self.upper) & (slope < 0))
-        return xp.where(walled, 0.0, slope)
-
-    def outside(self, w: jax.Array) -> jax.Array:
-        """The largest distance of an entry of w from the box."""
-        return xp.max(xp.maximum(xp.maximum(self.lower - w, w - self.upper), 0.0), initial=0.0)
-
-    def in_units(self, units: Units) -> "FlatRegularizer":
-        """h with w in other units, and its value in those of the objective; parameters of a group share a unit."""
-        s, phi = units.parameters, units.objective
-        changed: dict[str, Any] = {
-            "ridge": self.ridge * s**2 / phi,
-            "l1": self.l1 * s / phi,
-            "lower": self.lower / s,
-            "upper": self.upper / s,
-        }
-        if self.groups:
-            changed["weight"] = self.weight * segment_max(s, self.group, self.groups) / phi
-        return dataclasses.replace(self, **changed)
-
-    def alike_in_groups(self, x: jax.Array) -> jax.Array:
-        """The largest entry of its group for every entry of x; entries in no group stay as they are."""
-        if not self.groups:
-            return x
-        return xp.where(self.group >= 0, segment_max(x, self.group, self.groups)[self.group], x)
-
-    def padded(self, extra: int) -> "FlatRegularizer":
-        """The same h on a longer vector whose last `extra` entries are not regularised."""
-        fill = {"ridge": 0.0, "l1": 0.0, "lower": -xp.inf, "upper": xp.inf, "group": -1}
-        longer = {name: xp.pad(getattr(self, name), (0, extra), constant_values=v) for name, v in fill.items()}
-        return FlatRegularizer(**longer, weight=self.weight, groups=self.groups, kinks=self.kinks)
-
-    def _norms(self, w: jax.Array) -> jax.Array:
-        squares = segment_sum(xp.where(self.group >= 0, w**2, 0.0), self.group, self.groups)
-        return xp.where(squares > 0, xp.sqrt(xp.where(squares > 0, squares, 1.0)), 0.0)
+def as_regularizer(given: Any) -> Regularizer:
+    """A regulariser unchanged, a set of `fp.sets` as its indicator function. Raises TypeError for anything else."""
+    if isinstance(given, Regularizer):
+        return given
+    if isinstance(given, ConvexSet | Both):
+        return Regularizer((Part("set", (), getattr(given, "on", None), operator=given),))
+    raise TypeError(f"regularizer= takes fp.l1, fp.l2, fp.box, fp.group, fp.prox or a set of fp.sets, not {given!r}")
 
 
 def l2(weight: float, on: str | Sequence[str] | None = None) -> Regularizer:
@@ -283,6 +205,31 @@ def group(weight: float, groups: Sequence[Sequence[int]] | None = None, on: str 
     return Regularizer((Part("group", (_weight(weight, "group"),), (on,), listed),))
 
 
+def prox(
+    fn: Callable[[Any, Any], Any], value: Callable[[Any], Any], on: str | Sequence[str] | None = None
+) -> Regularizer:
+    """Any convex h(params) with a known proximal operator, as a regulariser.
+
+    - `fn`: `(params, step) -> params` in JAX, argmin_v step · h(v) + ‖v − params‖²/2; `step` is a scalar >= 0, and with 0 it is
+      the nearest point where h is finite.
+    - `value`: `params -> h(params)`, a scalar in JAX; read where h is finite only.
+    - `on`: the name of the parameters that both functions get (default None: the whole tree; several names: a dictionary).
+
+    Returns a `Regularizer`, which may be added to `fp.l2` on all parameters, and to others on different parameters. Raises
+    TypeError where an argument is not of this form; whether the two functions fit the parameters and each other is tried when
+    a problem is solved. docs/stating.md says how the certificate measures it.
+
+        def shrink(w, step):  # of 0.1 ‖w‖₂
+            return w * jnp.maximum(1 - 0.1 * step / jnp.maximum(jnp.linalg.norm(w), 1e-30), 0)
+
+        fp.prox(shrink, lambda w: 0.1 * jnp.linalg.norm(w), on="w")
+    """
+    if not callable(fn) or not callable(value):
+        raise TypeError("fp.prox(fn, value): two functions, (params, step) -> params and params -> number")
+    names = parameter_names(on)
+    return Regularizer((Part("prox", (), names, operator=Operator(fn, value, names)),))
+
+
 def _real(number: Any) -> bool:
     return isinstance(number, numbers.Real) and not isinstance(number, bool)
 
@@ -293,27 +240,14 @@ def _weight(weight: float, name: str) -> float:
     return float(weight)
 
 
-def parameter_names(on: str | Sequence[str] | None) -> tuple[str, ...] | None:
-    if on is None or isinstance(on, str):
-        return None if on is None else (on,)
-    names = tuple(on) if isinstance(on, Iterable) else ()
-    if not names or not all(isinstance(name, str) for name in names):
-        raise TypeError(f"on={on!r}: names of parameters, such as 'w' or ['w', 'b']; None for all")
-    return names
-
-
-def leaf_names(params: Any) -> list[tuple[str, Any]]:
-    leaves = jax.tree_util.tree_flatten_with_path(params)[0]
-    return [("".join(str(getattr(k, "key", getattr(k, "name", k))) for k in path[-1:]), leaf) for path, leaf in leaves]
-
-
 def _selection(params: Any, on: tuple[str, ...] | None) -> np.ndarray:
     leaves = leaf_names(params)
     known = [name for name, _ in leaves]
     for name in on or ():
         if name not in known:
             raise ValueError(f"a regulariser is on {name!r}, but the parameters are {', '.join(known)}")
-    return np.concatenate([np.full(np.size(leaf), on is None or name in on) for name, leaf in leaves])
+    each = [np.full(np.size(leaf), on is None or name in on) for name, leaf in leaves]
+    return np.concatenate([np.zeros(0, bool), *each])
 
 
 def _group_numbers(params: Any, part: Part) -> tuple[np.ndarray, int]:

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fedpact.problem.regularizers import leaf_names
+from fedpact.problem.parameter_names import leaf_names
 from fedpact.problem.shape import Shape
 
 TRIED = 12  # points that a projection function is tested on

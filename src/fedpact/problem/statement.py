@@ -11,7 +11,7 @@ from fedpact.problem.losses import Loss
 from fedpact.problem.models import NO_MODEL, Model, UnnamedModel
 from fedpact.problem.nonsmooth import Tag
 from fedpact.problem.personal import Personal
-from fedpact.problem.regularizers import Regularizer
+from fedpact.problem.regularizers import AnyRegularizer, Regularizer, as_regularizer
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -73,13 +73,13 @@ class Problem:
         return tuple(asked)
 
     def __str__(self) -> str:
-        added = "".join(f" + {part}" for part in self.regularizer.parts if part.kind != "box")
+        added = "".join(f" + {part}" for part in self.regularizer.parts if part.kind not in ("box", "set"))
         lines = [f"minimise {self.objective}{added}"]
         lines += [
             f"    s.t. {c.name}: {c} ({c.scope})" if c.given_name else f"    s.t. {c} ({c.scope})"
             for c in self.constraints
         ]
-        lines += [f"    s.t. {part}" for part in self.regularizer.parts if part.kind == "box"]
+        lines += [f"    s.t. {part}" for part in self.regularizer.parts if part.kind in ("box", "set")]
         if self.personal is not None:
             lines.append("    at the average of the parties' models, each pulled towards it and in its party's own set")
         return "\n".join(lines)
@@ -88,7 +88,7 @@ class Problem:
 def minimize(
     objective: Expression | Callable[[Any, Any], Any],
     subject_to: Iterable[Constraint] = (),
-    regularizer: Regularizer | None = None,
+    regularizer: AnyRegularizer | None = None,
     personal: Personal | None = None,
 ) -> Problem:
     """State a problem: minimise objective + h(params) subject to constraints.
@@ -97,7 +97,8 @@ def minimize(
       all rows instead, `.at_server()` evaluates on the server's rows. A function `(params, rows) -> scalar` is one too.
     - `subject_to`: constraints such as `fp.mean(loss) <= 0.2`, each of which holds at every party separately, unless `.pooled()`
       or `.at_server()` (default: none).
-    - `regularizer`: h, one of `fp.l1`, `fp.l2`, `fp.box`, `fp.group` or a sum of them (default: none).
+    - `regularizer`: h, one of `fp.l1`, `fp.l2`, `fp.box`, `fp.group`, `fp.prox`, a set of `fp.sets` that the parameters have
+      to be in, or a sum of them (default: none).
     - `personal`: `fp.Personal(sets, pull)` for one model per party, each in the party's own set; the objective and `fp.l2` are
       then evaluated at the average model (default: one model for all).
 
@@ -127,8 +128,7 @@ def minimize(
             constraint = constraint.named(f"{constraint.name} (#{place})")
         taken.add(constraint.name)
         constraints.append(constraint)
-    if regularizer is not None and not isinstance(regularizer, Regularizer):
-        raise TypeError(f"regularizer= takes fp.l1, fp.l2, fp.box or fp.group, not {regularizer!r}")
+    h = Regularizer() if regularizer is None else as_regularizer(regularizer)
     goal = as_expression(objective)
     if not goal.is_smooth:
         raise ValueError(
@@ -142,8 +142,8 @@ def minimize(
             if atom.loss is not None and isinstance(atom.loss.model, UnnamedModel):
                 raise ValueError(f"{where}: in {atom.loss.name}() {NO_MODEL}")
     if personal is not None:
-        _check_personal(personal, goal, constraints, regularizer or Regularizer())
-    return Problem(goal, tuple(constraints), regularizer or Regularizer(), personal)
+        _check_personal(personal, goal, constraints, h)
+    return Problem(goal, tuple(constraints), h, personal)
 
 
 def _check_personal(personal: Any, goal: Expression, constraints: list[Constraint], regularizer: Regularizer) -> None:

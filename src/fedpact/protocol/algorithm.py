@@ -273,6 +273,8 @@ class Algorithm(Options):
     - `sends_residuals`: whether parties without labels get residuals of single rows, from which labels can be inferred and
       which `fp.EncryptedResiduals` protects (default: no). The options then have a field `privacy`, and a party's state has
       its own gradient in a field `gradient`, which `fp.audit` reads.
+    - `begins_with_multipliers`: whether it begins with `own.first_multipliers()` of parties and server, which
+      `fp.solve(..., multipliers=...)` sets (default: no).
     - `counts_rates`: whether it keeps constraints on counted rates of decisions, `fp.decisions` (default: no).
     - `from_several_starts`: whether it may begin from several starts at once, `fp.solve(..., starts=5)` (default: no).
     """
@@ -281,6 +283,7 @@ class Algorithm(Options):
     keeps: ClassVar[frozenset[Scope]] = frozenset()
     personal_models: ClassVar[bool] = False
     sends_residuals: ClassVar[bool] = False
+    begins_with_multipliers: ClassVar[bool] = False
     counts_rates: ClassVar[bool] = False
     from_several_starts: ClassVar[bool] = False
 

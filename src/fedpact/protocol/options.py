@@ -1,32 +1,49 @@
 """Options are checked once, where they are made; the error names the option, its symbol and its range."""
 
 import dataclasses
+import functools
 import inspect
 import math
 import numbers
-from collections.abc import Callable
-from typing import Any, get_args
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, get_args, get_origin
 
 import equinox as eqx
+import numpy as np
 
 
 class Options(eqx.Module):
-    """A class of options. Where a field is annotated as a float, or may be one, a whole number given for it becomes one:
-    compiled programs tell them apart, people do not."""
+    """A class of options. Where a field is annotated as a float, or may be one, a whole number given for it becomes one, and
+    where it may be several, a list becomes a tuple: compiled programs tell them apart, people do not."""
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
         for name, kind in inspect.get_annotations(cls).items():
-            given = cls.__dict__.get(name, {})
-            if (kind is float or float in get_args(kind)) and not isinstance(given, dataclasses.Field):
+            given, kinds = cls.__dict__.get(name, {}), (kind, *get_args(kind))
+            takes_float, takes_tuple = float in kinds, any(get_origin(one) in (tuple, Sequence) for one in kinds)
+            if (takes_float or takes_tuple) and not isinstance(given, dataclasses.Field):
                 default = {} if given == {} else {"default": given}
-                setattr(cls, name, eqx.field(converter=as_float, **default))
+                converters = (as_tuple,) * takes_tuple + (as_float,) * takes_float
+                setattr(cls, name, eqx.field(converter=functools.partial(_converted, converters), **default))
+
+
+def _converted(converters: tuple[Callable[[Any], Any], ...], value: Any) -> Any:
+    return functools.reduce(lambda value, convert: convert(value), converters, value)
 
 
 def as_float(value: Any) -> Any:
-    """A number as a float; anything else as it is."""
+    """A number as a float, also each of a tuple or mapping; anything else as it is."""
+    if isinstance(value, tuple):
+        return tuple(map(as_float, value))
+    if isinstance(value, Mapping):
+        return {name: as_float(each) for name, each in value.items()}
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     return float(value) if is_number else value
+
+
+def as_tuple(value: Any) -> Any:
+    """A list, range or array as a tuple; anything else as it is."""
+    return tuple(value) if isinstance(value, list | range | np.ndarray) else value
 
 
 def check(owner: str, name: str, value: Any, rule: Callable[[Any], bool], words: str, whole: bool = False) -> None:

@@ -24,8 +24,8 @@ from jax import lax
 from jax.core import Tracer
 
 from fedpact.federation.blocks import Block
+from fedpact.problem.flat_regularizer import FlatRegularizer
 from fedpact.problem.oracle import Oracle
-from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.protocol.messages import Reply, alone, sealed_bytes, size_in_bytes
 from fedpact.records import Record
 

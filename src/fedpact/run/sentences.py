@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from fedpact.certificate import Certificate, ConstraintReport, conflicting
-from fedpact.problem.regularizers import FlatRegularizer
+from fedpact.problem.flat_regularizer import FlatRegularizer
 from fedpact.problem.shape import Shape
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Answer

@@ -2,10 +2,8 @@
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, get_args
-
-import numpy as np
 
 from fedpact import __about__
 from fedpact.engines.local import Local
@@ -23,6 +21,7 @@ from fedpact.protocol.algorithm import Algorithm
 from fedpact.protocol.engine import Engine
 from fedpact.run.checkpoint import Folder
 from fedpact.run.fingerprint import digest, digest_of_data
+from fedpact.run.first_multipliers import begun_with, digest_of_start
 from fedpact.run.history import History
 from fedpact.run.loop import Driver, Run, checked_limits
 from fedpact.run.private import PrivateRun
@@ -44,6 +43,7 @@ def solve(
     max_rounds: int = 10_000,
     server: Any = None,
     start: Any = None,
+    multipliers: Mapping[str, Any] | None = None,
     starts: int = 1,
     seed: int = 0,
     save: str | os.PathLike[str] | None = None,
@@ -67,7 +67,12 @@ def solve(
       the first on stationarity, the second on feasibility and complementarity: `tolerance=(1e-4, 1e-6)`.
     - `max_rounds`: rounds of communication in all, those before a resume included (>= 1, default 10,000).
     - `server`: the server's own table, for constraints and objectives `.at_server()` (default: none).
-    - `start`: parameters to begin with, a tree of the model's shape (default: the model's own initial parameters).
+    - `start`: parameters to begin with, a tree of the model's shape (default: the model's own initial parameters); or an
+      `fp.Result`, whose parameters and multipliers these are, by name of constraint, for instance after a bound has changed.
+    - `multipliers`: to begin with, by name of constraint: one number, one for each holder, or an array (holders, scalar
+      inequalities); those of inequalities >= 0, in units of the objective per unit of the constraint (default: those of a result
+      in `start`, else 0). `fp.ProxAL`, `fp.CentralProxAL`, `fp.FairVFL` and `fp.PrimalDual` begin with them; other methods
+      take the parameters of a result only, and refuse `multipliers`.
     - `starts`: how many starts to solve from at once (>= 1, default 1), for nonconvex problems, with `fp.InteriorPoint`,
       `fp.ProxAL` and `fp.CentralProxAL`. The first is `start`; the others are the model's own initial parameters with the
       seeds `seed + 1`, `seed + 2`, … where these are random, else w ± z (1 + |w|) with z standard normal, in the units that
@@ -134,6 +139,8 @@ def solve(
         if engine is not None:
             raise ValueError(f"engine={engine!r} adds up in the clear; leave engine= or privacy= out")
         engine = SecureLocal()
+    before = start.certificate if isinstance(start, Result) else None
+    start = start.params if isinstance(start, Result) else start
     bound = bind(problem, parties, own, start=start, seed=seed, disclose=disclose if starts == 1 else False)
     bound = bound.secured(bool(getattr(privacy, "checked", None))) if secure else bound
     setting = dataclasses.replace(bound.setting, scale=scale)
@@ -144,6 +151,7 @@ def solve(
         setting = dataclasses.replace(bound.setting, scale=scale)
     else:
         algorithm = protected(algorithm, privacy)
+    bound = begun_with(bound, algorithm, setting, multipliers, before, starts)
     method = from_starts(algorithm, setting, starts)
     if starts > 1 and isinstance(parties, Parties):
         bound = bound.with_starts(drawn_starts(problem, parties, seed, starts - 1))
@@ -157,7 +165,7 @@ def solve(
                 "problem": digest(problem.public),
                 "algorithm": digest(method),
                 "data": digest_of_data(parties, own, problem.personal),
-                "start": digest(np.asarray(bound.start)),
+                "start": digest_of_start(bound),
                 "seed": seed,
                 "disclose": bound.discloses,
                 **({"secure": True} if secure else {}),

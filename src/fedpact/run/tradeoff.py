@@ -276,7 +276,7 @@ def tradeoff(
             problem, constraints=(*problem.constraints[:place], one, *problem.constraints[place + 1 :])
         )
         result = solve(stated, rows, algorithm, start=start, **options)
-        start = result.params if result.converged else start
+        start = result if result.converged else start
         report = result.constraint(one.name)
         told = None if label is None else evaluate(result, rows, label=label, group=group, confidence=confidence)
         interval = None

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedpact.certificate import Certificate, Counted, Measured, certificate_of
-from fedpact.federation.blocks import Block, blocks_of, over_all_rows, top_parameters
+from fedpact.federation.blocks import Block, blocks_of, flat_of_block, of_blocks, over_all_rows, top_parameters
 from fedpact.federation.columns import INPUTS, ColumnParties
 from fedpact.federation.description import Description
 from fedpact.federation.function_checks import alone, check_slopes
@@ -25,6 +25,7 @@ from fedpact.federation.setting import Setting
 from fedpact.federation.table import Table
 from fedpact.federation.table_checks import Holder, checked_columns, columns_read, mean_weights
 from fedpact.problem.oracle import Oracle, Values
+from fedpact.problem.parameter_names import leaf_names
 from fedpact.problem.program import compile_problem
 from fedpact.problem.regularizers import Regularizer
 from fedpact.problem.shape import Shape
@@ -47,10 +48,12 @@ class EmbeddingGradient(Record):
 
 class OwnNorm(Record):
     squared_norm: jax.Array  # of a party's block
+    regularizer: jax.Array | None = None  # h of it beside ‖w‖²
 
 
 class OwnGradient(Record):
-    largest_gradient_entry: jax.Array  # of the Lagrangian, for a party's block
+    largest_gradient_entry: jax.Array  # of the Lagrangian, for a party's block; with h, the distance of 0 from it
+    outside_box: jax.Array | None = None
 
 
 class Evaluated(Record):
@@ -58,6 +61,7 @@ class Evaluated(Record):
 
     values: Values
     counted: Values | None  # with decisions counted; None where none are
+    top: jax.Array
     top_gradient: jax.Array
     message: EmbeddingGradient
 
@@ -84,7 +88,7 @@ def evaluate_with_labels(own: ServerData, answer: Answer, reply: Reply) -> Evalu
     none = jnp.zeros_like(values.constraints)
     gradient, slope = pull(Values(jnp.ones_like(values.objective), none, answer.pooled_multipliers))
     ridge = objective_norm[0] + jnp.asarray(pooled_norms) @ answer.pooled_multipliers
-    return Evaluated(values, counted, gradient, EmbeddingGradient(slope, ridge))
+    return Evaluated(values, counted, answer.parameters, gradient, EmbeddingGradient(slope, ridge))
 
 
 def send_gradient(own: ServerData, at: Evaluated) -> EmbeddingGradient:
@@ -95,7 +99,11 @@ def block_residual(own: Block, block: jax.Array, message: EmbeddingGradient) -> 
     """How far this block is from stationary, and its ‖·‖²."""
     _, pull = jax.vjp(own.embed, block)
     gradient = pull(own_share(own, message.gradient))[0] + 2.0 * message.ridge * block
-    return block, Reply(sum=OwnNorm(jnp.sum(block**2)), max=OwnGradient(jnp.max(jnp.abs(gradient))))
+    norm, h = jnp.sum(block**2), own.regularizer
+    if h is None:
+        return block, Reply(sum=OwnNorm(norm), max=OwnGradient(jnp.max(jnp.abs(gradient))))
+    largest = OwnGradient(h.distance(block, gradient), h.outside(block))
+    return block, Reply(sum=OwnNorm(norm, h.nonsmooth(block)), max=largest)
 
 
 def measure_with_norms(own: ServerData, at: Evaluated, reply: Reply) -> Measured:
@@ -105,10 +113,16 @@ def measure_with_norms(own: ServerData, at: Evaluated, reply: Reply) -> Measured
     if counted is not None:
         objective = counted.objective + objective_norm[0] * norm
         counted = Counted(objective, none, nothing, counted.pooled + jnp.asarray(pooled_norms) * norm, none)
+    h, top = own.regularizer, at.top
+    added, outside = h.nonsmooth(top), h.outside(top)
+    if reply.sum.regularizer is not None:
+        added, outside = added + reply.sum.regularizer, jnp.maximum(outside, reply.max.outside_box)
+    if counted is not None:
+        counted = dataclasses.replace(counted, objective=counted.objective + added)
     return Measured(
-        stationarity=jnp.maximum(residual, jnp.max(jnp.abs(at.top_gradient), initial=0.0)),
-        outside=jnp.asarray(0.0),
-        objective=at.values.objective + objective_norm[0] * norm,
+        stationarity=jnp.maximum(residual, h.distance(top, at.top_gradient)),
+        outside=outside,
+        objective=at.values.objective + objective_norm[0] * norm + added,
         party_constraints=none,
         party_multipliers=none,
         server_constraints=nothing,
@@ -148,6 +162,8 @@ class ColumnsBound(Bound):
             constraints=tuple((c.name, scope) for c, scope, _ in self.compiled.rows),
             active=self.server_data.active,
             blocks=tuple(sizes[name] for name in self.names),
+            nonsmooth=self.stacks[0].regularizer is not None,
+            ridge=0.0 if self.stacks[0].regularizer is None else None,
             combine=self.stacks[0].combine,
             linear_bottoms=all(stack.model.is_linear for stack in self.stacks),
         )
@@ -239,8 +255,10 @@ class ColumnsBound(Bound):
             )
         labels = Holder.of(parties.active[0], parties.labels)
         stated = with_groups(over_all_rows(problem), [labels])
-        blocks, embedded = blocks_of(model, parties, start, checked_seed(seed))
+        h = of_blocks(problem)
+        blocks, embedded = blocks_of(model, parties, start, checked_seed(seed), h)
         top = top_parameters(model, embedded, start, checked_seed(seed))
+        _check_names(h, [top, *(block.shape.specs() for _, block in blocks)])
         shape = Shape.of(top)
         compiled = compile_problem(stated, shape, 1)
         embedding = {EMBEDDED: embedded}
@@ -260,14 +278,16 @@ class ColumnsBound(Bound):
         index: Any = np.asarray(-1)
         count: Any = np.asarray(parties.rows)
         oracle = Oracle.of(compiled.party, rows, weights, index, count)
-        w: Any = shape.ravel(top)
+        of_top = flat_of_block(h, top)
+        flat: Any = shape.ravel(top)
+        w: Any = of_top.prox(flat, 0.0)
         if labels_known:
             check_slopes(compiled, [alone(oracle)], [[labels.title]], w, {EMBEDDED: np.zeros(embedded.shape)})
         order = tuple(bucket for bucket, _ in blocks)
         stacks = tuple(_with_labels(block, bucket, oracle, parties) for bucket, block in blocks)
         active = tuple(name in parties.active for name in parties.names)
-        # no regulariser: what the problem had of it stands in the objective
-        own = ServerData(oracle, Regularizer().flat(top), len(parties), active)
+        # fp.l2 stands in the objective
+        own = ServerData(oracle, of_top, len(parties), active)
         sizes = (parties.rows,) * len(parties)
         return cls(stacks, own, w, order, parties.names, sizes, compiled)
 
@@ -337,6 +357,14 @@ class ColumnsBound(Bound):
         # what stands for others' features stays one number: it is only looked at for its shape
         here: Any = jax.device_put((bound.server_data, bound.start))
         return dataclasses.replace(bound, server_data=here[0], start=here[1])
+
+
+def _check_names(h: Regularizer, trees: list[Any]) -> None:
+    known = dict.fromkeys(name for tree in trees for name, _ in leaf_names(tree))
+    for part in h.parts:
+        for name in part.on or ():
+            if name not in known:
+                raise ValueError(f"a regulariser is on {name!r}, but the parameters are {', '.join(known)}")
 
 
 def _with_labels(block: Block, bucket: tuple[int, ...], oracle: Oracle, parties: ColumnParties) -> Block:

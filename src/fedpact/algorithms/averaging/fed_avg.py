@@ -27,7 +27,7 @@ from fedpact.algorithms.averaging.local_steps import (
 )
 from fedpact.algorithms.averaging.robust import RobustAverage, check_average, fitting, over_finite
 from fedpact.algorithms.parts.batches import asked, takes_part
-from fedpact.algorithms.parts.schedules import Schedule, check_momentum
+from fedpact.algorithms.parts.schedules import Schedule, StepCount, check_momentum
 from fedpact.federation.setting import Setting
 from fedpact.problem.oracle import Oracle
 from fedpact.protocol.algorithm import Algorithm, Begin, Info, Split, Status
@@ -61,7 +61,8 @@ class FedAvg(Algorithm):
     """Local steps at every party, then an average.
 
     - `batch`: rows drawn at each party for each of its steps (at least 1, default: all rows).
-    - `local_steps`: E, steps of a party in a round (at least 1, default 1).
+    - `local_steps`: E, steps of a party in a round (at least 1, default 1); or a list of E, one for each round, of which the last
+      goes on, or a schedule, rounded.
     - `step`: the step size, a number > 0 or a schedule of the rounds such as fp.Decay(1.0, 0.5) (default 0.1).
     - `momentum`: of a party's steps within a round (from 0 to below 1, default 0: none).
     - `participation`: the part of the parties that is asked in a round (over 0 up to 1, default 1); the others compute and
@@ -74,7 +75,7 @@ class FedAvg(Algorithm):
     supports: ClassVar[frozenset[Split]] = frozenset({"rows", "personal"})
 
     batch: int | None = None
-    local_steps: int = 1
+    local_steps: StepCount = 1
     step: Schedule | float = 0.1
     momentum: float = 0.0
     participation: float = 1.0

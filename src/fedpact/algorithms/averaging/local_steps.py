@@ -24,13 +24,20 @@ from fedpact.algorithms.parts.batches import (
     folded_key,
     rows_of,
 )
-from fedpact.algorithms.parts.schedules import Schedule, as_schedule, check_penalty, heavy_ball
+from fedpact.algorithms.parts.schedules import (
+    Schedule,
+    StepCount,
+    as_count,
+    as_schedule,
+    check_count,
+    check_penalty,
+    heavy_ball,
+)
 from fedpact.arrays import choose
 from fedpact.federation.setting import Setting
 from fedpact.problem.oracle import Oracle
 from fedpact.protocol.algorithm import Answer, Info, OnePhase, PersonalInfo, Status
 from fedpact.protocol.messages import Reply
-from fedpact.protocol.options import check
 from fedpact.protocol.phases import Phase, Phases, ServerData
 from fedpact.records import Record
 
@@ -44,6 +51,7 @@ class LocalTask(Record):
     random_key: jax.Array
     step_size: jax.Array
     penalty: jax.Array | None  # ρ
+    local_steps: jax.Array | None = None  # E, where it varies from round to round
 
 
 class SetDistance(Record):
@@ -73,7 +81,7 @@ class LocalOptions(Protocol):
     @property
     def batch(self) -> int | None: ...
     @property
-    def local_steps(self) -> int: ...
+    def local_steps(self) -> StepCount: ...
     @property
     def step(self) -> Schedule | float: ...
     @property
@@ -85,7 +93,7 @@ class LocalOptions(Protocol):
 def check_local(options: LocalOptions) -> None:
     owner = type(options).__name__
     check_sampling(owner, 1 if options.batch is None else options.batch, options.participation)
-    check(owner, "local_steps", options.local_steps, lambda x: x >= 1, "at least one step a round", whole=True)
+    check_count(owner, options.local_steps)
     as_schedule(owner, "step", options.step)
     if options.penalty is not None:
         check_penalty(owner, options.step, options.penalty)
@@ -102,7 +110,7 @@ def local_steps(options: LocalOptions, setting: Setting, momentum: float = 0.0) 
             "fp.minimize(..., personal=fp.Personal(sets, pull)), or leave penalty= out"
         )
     return LocalSteps(
-        count=options.local_steps,
+        count=as_count(options.local_steps),
         batch=options.batch,
         step=as_schedule(owner, "step", options.step),
         penalty=None if options.penalty is None else as_schedule(owner, "penalty", options.penalty),
@@ -119,7 +127,7 @@ def local_steps(options: LocalOptions, setting: Setting, momentum: float = 0.0) 
 class LocalSteps(eqx.Module):
     """The steps of a party in a round."""
 
-    count: int  # E
+    count: int | Schedule  # E
     batch: int | None
     step: Schedule
     penalty: Schedule | None
@@ -132,7 +140,12 @@ class LocalSteps(eqx.Module):
         """The message of a round."""
         t = server.t.astype(float)
         penalty = None if self.penalty is None else self.penalty(t)
-        return LocalTask(server.w, folded_key(server.key, server.t), self.step(t), penalty)
+        count = None if isinstance(self.count, int) else self.count(t)
+        return LocalTask(server.w, folded_key(server.key, server.t), self.step(t), penalty, count)
+
+    def count_in(self, task: LocalTask) -> Any:
+        """E in a round."""
+        return self.count if task.local_steps is None else task.local_steps
 
     def drawn(self, task: LocalTask) -> jax.Array:
         """The places of the parties that are asked."""
@@ -140,7 +153,8 @@ class LocalSteps(eqx.Module):
 
     def slope(self, server: ServerState, change: jax.Array) -> jax.Array:
         """The largest entry of the mean gradient, as a round's change of the parameters shows it."""
-        return jnp.max(jnp.abs(change)) / (self.step(server.t.astype(float)) * self.count)
+        task = self.task(server)
+        return jnp.max(jnp.abs(change)) / (task.step_size * self.count_in(task))
 
     def batch_of(self, own: Oracle, task: LocalTask, turn: jax.Array) -> Oracle:
         """A party's functions on the rows of one of its steps; turn = 1, …, E."""
@@ -168,8 +182,19 @@ class LocalSteps(eqx.Module):
             return (w + task.step_size * change, memory), value
 
         first = task.parameters, optimizer.init(task.parameters)
-        (w, _), values = lax.scan(once, first, jnp.arange(1, self.count + 1))
-        return w, values[0]
+        (w, _), value = self.repeat(task, once, first)
+        return w, value
+
+    def repeat(self, task: LocalTask, once: Callable[[Any, jax.Array], tuple[Any, jax.Array]], first: Any) -> Any:
+        """Where E steps lead, and what the first of them told; turn = 1, …, E."""
+        if task.local_steps is None:
+            assert isinstance(self.count, int)
+            carry, values = lax.scan(once, first, jnp.arange(1, self.count + 1))
+            return carry, values[0]
+        begun = once(first, jnp.asarray(1))
+        last = task.local_steps.astype(int)
+        carry = lax.fori_loop(jnp.asarray(2), last + 1, lambda turn, carry: once(carry, turn)[0], begun[0])
+        return carry, begun[1]
 
 
 def penalty_gradient(own: Oracle, task: LocalTask, w: jax.Array) -> jax.Array | float:

@@ -26,7 +26,7 @@ from fedpact.algorithms.averaging.local_steps import (
 )
 from fedpact.algorithms.averaging.robust import RobustAverage, check_average, fitting, over_finite
 from fedpact.algorithms.parts.batches import answering, takes_part
-from fedpact.algorithms.parts.schedules import Schedule
+from fedpact.algorithms.parts.schedules import Schedule, StepCount
 from fedpact.federation.setting import Setting
 from fedpact.problem.oracle import Oracle
 from fedpact.protocol.algorithm import Algorithm, Begin, FirstParameters, Info, Split, Status
@@ -77,7 +77,8 @@ class SCAFFOLD(Algorithm):
     """Local steps at every party, corrected by control variates, then an average.
 
     - `batch`: rows drawn at each party for each of its steps (at least 1, default: all rows).
-    - `local_steps`: E, steps of a party in a round (at least 1, default 1).
+    - `local_steps`: E, steps of a party in a round (at least 1, default 1); or a list of E, one for each round, of which the last
+      goes on, or a schedule, rounded.
     - `step`: the parties' step size, a number > 0 or a schedule of the rounds (default 0.1).
     - `server_step`: the server's step size (> 0, default 1).
     - `participation`: the part of the parties that is asked in a round (over 0 up to 1, default 1); the others compute and
@@ -90,7 +91,7 @@ class SCAFFOLD(Algorithm):
     supports: ClassVar[frozenset[Split]] = frozenset({"rows", "personal"})
 
     batch: int | None = None
-    local_steps: int = 1
+    local_steps: StepCount = 1
     step: Schedule | float = 0.1
     server_step: float = 1.0
     participation: float = 1.0
@@ -130,7 +131,7 @@ class SCAFFOLDMethod(LocalMethod[ControlledServerState]):
         task, correction = message.task, message.control_variate - state.control
         w, value = self.steps.walk(own, task, 1.0 / own.parties, lambda w: correction)
         weight = takes_part(own, task.random_key, self.steps.participation)
-        control = (task.parameters - w) / (self.steps.count * task.step_size) - message.control_variate
+        control = (task.parameters - w) / (self.steps.count_in(task) * task.step_size) - message.control_variate
         if self.average is not None:
             each = SingleControlledChange(w - task.parameters, control, value, weight)
             return ControlState(state.control + weight * control), Reply(per_party=each)

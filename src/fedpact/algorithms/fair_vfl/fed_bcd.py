@@ -43,7 +43,7 @@ class FedBCD(Algorithm):
 
     def bound(self, setting: Setting) -> FairVFLMethod:
         passive_steps = self.local_steps if self.step is not None else 1
-        return FairVFLMethod.of(self._as_fair_vfl(), setting, passive_steps)
+        return FairVFLMethod.of(self._as_fair_vfl(), setting, passive_steps, "FedBCD")
 
     def _as_fair_vfl(self) -> FairVFL:
         return FairVFL(

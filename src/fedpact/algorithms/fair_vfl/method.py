@@ -145,6 +145,7 @@ class FairVFL(Algorithm):
 
     supports: ClassVar[frozenset[Split]] = frozenset({"columns"})
     keeps: ClassVar[frozenset[Scope]] = frozenset({"pooled"})
+    begins_with_multipliers: ClassVar[bool] = True
     counts_rates: ClassVar[bool] = True
     sends_residuals: ClassVar[bool] = True
 
@@ -194,7 +195,11 @@ class FairVFLMethod(Method[ServerState]):
     encrypted: bool
 
     @classmethod
-    def of(cls, options: FairVFL, setting: Setting, passive_steps: int = 1) -> "FairVFLMethod":
+    def of(cls, options: FairVFL, setting: Setting, passive_steps: int = 1, name: str = "FairVFL") -> "FairVFLMethod":
+        if setting.nonsmooth and options.step is None:
+            raise ValueError(
+                f"{name} takes fp.l1, fp.box and fp.group with a step of its own only: {name}(step=0.1), say"
+            )
         if options.privacy is not None and setting.combine != "sum":
             raise ValueError("encrypted residuals are one for all parties; state the model with combine='sum'")
         clock, names = options.clock, tuple(setting.rows)
@@ -244,7 +249,7 @@ class FairVFLMethod(Method[ServerState]):
     def start(self, own: ServerData, begin: Begin, reply: Reply) -> ServerState:
         point = Point(begin.w, combined_embedding(reply, own.parties), reply.sum.squared_norm)
         iterate, none = self.party.rule.first(point), jnp.asarray(0.0)
-        dual = Dual(jnp.zeros(len(self.party.terms.equalities)), jnp.asarray(float(self.rho)))
+        dual = Dual(own.functions.first_multipliers().pooled, jnp.asarray(float(self.rho)))
         return ServerState(
             iterate=iterate,
             dual=dual,
@@ -301,7 +306,11 @@ class FairVFLMethod(Method[ServerState]):
         server, rule, terms = carry.server, self.party.rule, self.party.terms
         now, c = server.evaluation, server.evaluation.constraints
         proposals = [carry.active or self._nothing(server), carry.passive or self._nothing(server)]
-        top_slope = jnp.max(jnp.abs(now.slope.top_parameters), initial=0.0)
+        h, top = own.regularizer, server.iterate.point.top_parameters
+        top_slope = h.distance(top, now.slope.top_parameters)
+        objective = sum(
+            (p.regularizer for p in proposals if p.regularizer is not None), now.objective + h.nonsmooth(top)
+        )
         residual = jnp.max(jnp.stack([top_slope, *(p.largest_slope for p in proposals)]))
 
         broken = violation(c, terms.equality)
@@ -309,7 +318,7 @@ class FairVFLMethod(Method[ServerState]):
         done = (residual <= server.goal.stationarity) & (jnp.maximum(broken, slack) <= server.goal.feasibility)
         sound = jnp.isfinite(now.objective) & jnp.isfinite(residual)
         merit_at = partial(merit, terms, own.functions, now.dual)
-        moved = rule.moved(server.iterate, now.slope.top_parameters, proposals, merit_at, server.t)
+        moved = rule.moved(server.iterate, now.slope.top_parameters, proposals, merit_at, server.t, h)
         stayed = rule.stayed(server.iterate)
         rho, settled_violation = self._stiffened(server, now.dual.penalty, residual, broken)
         after = dataclasses.replace(
@@ -322,7 +331,7 @@ class FairVFLMethod(Method[ServerState]):
             status=jnp.where(done, int(Status.converged), server.status),
         )
         lost = dataclasses.replace(server, iterate=stayed, status=Status.diverged.as_array())
-        info = RoundInfo(now.objective, broken, residual, after.seconds, now.dual.penalty, c)
+        info = RoundInfo(objective, broken, residual, after.seconds, now.dual.penalty, c)
         after = choose(sound, after, lost)
         return dataclasses.replace(after, evaluation=self._evaluated(own, after.iterate, after.dual, after.t)), info
 

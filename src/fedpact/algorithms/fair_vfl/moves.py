@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from fedpact.algorithms.fair_vfl.lagrangian import Point, newton_search
 from fedpact.algorithms.parts.schedules import Schedule
 from fedpact.arrays import choose
+from fedpact.problem.flat_regularizer import FlatRegularizer
 from fedpact.records import Record
 
 Merit = Callable[[Point], jax.Array]  # Λ
@@ -37,6 +38,7 @@ class Proposal(Record):
     embedding: jax.Array  # of z where bottoms are linear, else of w + z
     inner_products: jax.Array  # of w, z and the last moves
     largest_slope: jax.Array  # max |∂Λ/∂w|
+    regularizer: jax.Array | None = None  # h of the blocks beside ‖w‖²
 
 
 class Iterate(Record):
@@ -90,12 +92,18 @@ class MoveRule:
         )
 
     def moved(
-        self, last: Iterate, top_slope: jax.Array, proposals: list[Proposal], merit: Merit, t: jax.Array
+        self,
+        last: Iterate,
+        top_slope: jax.Array,
+        proposals: list[Proposal],
+        merit: Merit,
+        t: jax.Array,
+        h: FlatRegularizer,
     ) -> Iterate:
-        """After the moves that active and passive parties proposed in round t = 1, 2, …."""
+        """After the moves that active and passive parties proposed in round t = 1, 2, …; h: of the top's parameters."""
         if self.search:
             return self._best_move(last, top_slope, proposals, merit)
-        moved = self._proposed_move(last, top_slope, proposals, merit)
+        moved = self._proposed_move(last, top_slope, proposals, merit, h)
         if self.step is None:
             return moved
         return dataclasses.replace(moved, curvature=1.0 / self.step(t.astype(moved.curvature.dtype) + 1.0))
@@ -127,11 +135,16 @@ class MoveRule:
             moves=Moves(Move(a[0], a[3:]), Move(a[1], a[3:])),
         )
 
-    def _proposed_move(self, last: Iterate, top_slope: jax.Array, proposals: list[Proposal], merit: Merit) -> Iterate:
+    def _proposed_move(
+        self, last: Iterate, top_slope: jax.Array, proposals: list[Proposal], merit: Merit, h: FlatRegularizer
+    ) -> Iterate:
         """The proposed move where it lowers the merit (with a step that was set, always), else none, and a shorter one next."""
         active, passive = proposals
         momentum = self.momentum if self.step is None else 0.0
         top_move = momentum * last.top_moves[0] - top_slope / last.curvature
+        if h.kinks != "none":
+            top = last.point.top_parameters
+            top_move = h.prox(top + top_move, 1.0 / last.curvature) - top
         ones = jnp.ones(2)
         norm = ones @ (active.inner_products + passive.inner_products)[:2, :2] @ ones
         point = Point(last.point.top_parameters + top_move, active.embedding + passive.embedding, norm)

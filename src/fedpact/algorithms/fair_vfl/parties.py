@@ -69,6 +69,7 @@ class FirstSums(Record):
 class ProposalSums(Record):
     embedding: jax.Array | None
     inner_products: jax.Array
+    regularizer: jax.Array | None  # h of the block beside ‖w‖²
 
 
 class ProposalMaximum(Record):
@@ -168,10 +169,10 @@ class FairVFLParty(eqx.Module):
             slope, ridge = slopes(z)
             d = self._direction(state, slope, ridge, message.curvature)
             if not self.rule.search:
-                return z + d
+                return self._inside(own, state, z + d, message.curvature)
             return z + newton_length(lambda a: merit(terms, labels, message.dual, there(z + a * d))) * d
 
-        largest_slope = jnp.max(jnp.abs(slopes(jnp.zeros_like(state.w))[0]))
+        largest_slope = _largest(own, state.w, slopes(jnp.zeros_like(state.w))[0])
         z = self.timing.repeated(once, self._first_proposal(state), own.index, message.random_key)
         return self._proposed(own, state, z, largest_slope)
 
@@ -213,10 +214,16 @@ class FairVFLParty(eqx.Module):
 
         def once(_: Any, z: jax.Array) -> jax.Array:
             slope = data + 2.0 * ridge * (state.w + z)
-            return z + self._direction(state, slope, ridge, message.curvature)
+            return self._inside(
+                own, state, z + self._direction(state, slope, ridge, message.curvature), message.curvature
+            )
 
         z = lax.fori_loop(0, self.passive_steps, once, self._first_proposal(state))
-        return self._proposed(own, state, z, jnp.max(jnp.abs(data + 2.0 * ridge * state.w)))
+        return self._proposed(own, state, z, _largest(own, state.w, data + 2.0 * ridge * state.w))
+
+    def _inside(self, own: Block, state: PartyState, z: jax.Array, curvature: jax.Array) -> jax.Array:
+        """A step of proximal gradient descent, where h has more than ‖w‖²."""
+        return z if own.regularizer is None else own.regularizer.prox(state.w + z, 1.0 / curvature) - state.w
 
     def _direction(self, state: PartyState, slope: jax.Array, ridge: jax.Array, curvature: jax.Array) -> jax.Array:
         """Down the gradient: by a step that was set, by the curvature of a linear bottom, or by an estimate of any bottom's."""
@@ -238,8 +245,14 @@ class FairVFLParty(eqx.Module):
         """What the bottom gives for the proposal: by itself where the bottom is linear, else at its end."""
         vectors = jnp.concatenate([state.w[None], z[None], state.last_moves])
         added, apart = _by_combination(own, own.embed(z) if self.rule.search else own.embed(state.w + z))
-        reply = Reply(ProposalSums(added, vectors @ vectors.T), ProposalMaximum(largest_slope), apart)
+        h = None if own.regularizer is None else own.regularizer.nonsmooth(state.w)
+        reply = Reply(ProposalSums(added, vectors @ vectors.T, h), ProposalMaximum(largest_slope), apart)
         return dataclasses.replace(state, proposal=z), reply
+
+
+def _largest(own: Block, w: jax.Array, slope: jax.Array) -> jax.Array:
+    """The largest entry of the gradient; with h, the distance of 0 from the subdifferential."""
+    return jnp.max(jnp.abs(slope)) if own.regularizer is None else own.regularizer.distance(w, slope)
 
 
 def _by_combination(own: Block, embedding: jax.Array) -> tuple[jax.Array | None, PartyEmbedding | None]:
@@ -271,4 +284,5 @@ def combined_embedding(reply: Reply, parties: int) -> jax.Array:
 
 
 def combined_proposal(reply: Reply, parties: int) -> Proposal:
-    return Proposal(combined_embedding(reply, parties), reply.sum.inner_products, reply.max.gradient_entry)
+    sums, largest = reply.sum, reply.max.gradient_entry
+    return Proposal(combined_embedding(reply, parties), sums.inner_products, largest, sums.regularizer)

@@ -12,8 +12,8 @@ import numpy as np
 
 from fedpact.algorithms.parts.multipliers import complementarity, updated, violation
 from fedpact.arrays import xp
+from fedpact.problem.flat_regularizer import FlatRegularizer
 from fedpact.problem.oracle import Oracle, Values, derivatives
-from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.problem.symmetric import unpacked
 from fedpact.records import Record
 

@@ -6,8 +6,8 @@ from fedpact.algorithms.interior_point.barrier import TINY, HolderMaxima, Holder
 from fedpact.algorithms.interior_point.state import ServerState
 from fedpact.algorithms.interior_point.steps import Model, Step, promised
 from fedpact.arrays import linalg, xp
+from fedpact.problem.flat_regularizer import FlatRegularizer
 from fedpact.problem.infeasibility import empty_radius
-from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.protocol.algorithm import Status
 from fedpact.records import Record
 

@@ -7,7 +7,7 @@ import jax
 from fedpact.algorithms.interior_point.barrier import TINY
 from fedpact.algorithms.parts.descent import newton_target, positive_solve, within
 from fedpact.arrays import cond, linalg, xp
-from fedpact.problem.regularizers import FlatRegularizer
+from fedpact.problem.flat_regularizer import FlatRegularizer
 from fedpact.records import Record
 
 FIRST = 5.0  # the first ball's radius, relative to 1 + ‖w‖

@@ -12,8 +12,9 @@ import jax
 from jax.scipy.linalg import cho_solve
 
 from fedpact.algorithms.parts.groups import group_minimiser
+from fedpact.algorithms.parts.proximal_newton import proximal_minimiser
 from fedpact.arrays import choose, each, linalg, on_host, put, repeat, while_loop, xp
-from fedpact.problem.regularizers import FlatRegularizer
+from fedpact.problem.flat_regularizer import FlatRegularizer
 from fedpact.records import Record
 
 ARMIJO = 1e-4
@@ -149,6 +150,8 @@ def composite_minimiser(w: jax.Array, gradient: jax.Array, hessian: jax.Array, h
     """argmin_v gᵀ(v − w) + ½ (v − w)ᵀH(v − w) + nonsmooth(v); H is positive semidefinite."""
     if h.kinks == "groups":
         return group_minimiser(w, gradient, hessian, h)
+    if h.kinks == "proximal":
+        return proximal_minimiser(w, gradient, hessian, h)
     return _coordinate_minimiser(w, gradient, hessian, h)
 
 

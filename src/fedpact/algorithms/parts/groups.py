@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from fedpact.arrays import each, linalg, segment_sum, while_loop, xp
-from fedpact.problem.regularizers import FlatRegularizer
+from fedpact.problem.flat_regularizer import FlatRegularizer
 
 FALL = 0.2  # of ε, in a step
 LEAST = 1e-12  # ε, of its first value

@@ -1,6 +1,7 @@
 """Schedules of step sizes and penalties over the rounds, and momentum."""
 
 import abc
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -57,6 +58,47 @@ class Growth(Schedule):
 
     def __call__(self, t: jax.Array) -> jax.Array:
         return self.scale * (self.offset + t) ** self.power
+
+
+StepCount = int | Sequence[int] | Schedule  # of a party's steps in a round
+
+
+class Listed(Schedule):
+    """A whole number for each round t = 1, 2, …, of which the last goes on."""
+
+    counts: tuple[int, ...]
+
+    def __call__(self, t: jax.Array) -> jax.Array:
+        counts = jnp.asarray(self.counts, float)
+        return counts[jnp.clip(t.astype(int) - 1, 0, len(self.counts) - 1)]
+
+
+class Rounded(Schedule):
+    """Another schedule in whole numbers, at least 1."""
+
+    of: Schedule
+
+    def __call__(self, t: jax.Array) -> jax.Array:
+        return jnp.maximum(jnp.round(self.of(t)), 1.0)
+
+
+def check_count(owner: str, count: StepCount) -> None:
+    """Raise unless `count` is a whole number >= 1, several of them or a schedule."""
+    if isinstance(count, Schedule):
+        return
+    if count == ():
+        raise ValueError(
+            f"{owner}(local_steps=[]): one number of steps for each round, and the last for all further ones"
+        )
+    for each in count if isinstance(count, Sequence) else (count,):
+        check(owner, "local_steps", each, lambda x: x >= 1, "at least one step a round", whole=True)
+
+
+def as_count(count: StepCount) -> int | Schedule:
+    """A number of steps, or its schedule."""
+    if isinstance(count, Sequence):
+        return Listed(tuple(int(each) for each in count))
+    return Rounded(count) if isinstance(count, Schedule) else int(count)
 
 
 def as_schedule(owner: str, name: str, step: Schedule | float) -> Schedule:

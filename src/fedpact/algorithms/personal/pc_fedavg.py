@@ -27,7 +27,6 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from fedpact.algorithms.averaging.local_steps import (
     LocalSteps,
@@ -41,7 +40,7 @@ from fedpact.algorithms.averaging.local_steps import (
     reply_of,
 )
 from fedpact.algorithms.parts.batches import answering, takes_part
-from fedpact.algorithms.parts.schedules import Schedule, check_penalty
+from fedpact.algorithms.parts.schedules import Schedule, StepCount, check_penalty
 from fedpact.federation.setting import Setting
 from fedpact.problem.oracle import Oracle
 from fedpact.protocol.algorithm import Algorithm, Answer, Begin, FirstParameters, Info, OnePhase, Split, Status
@@ -105,7 +104,8 @@ class PCFedAvg(Algorithm):
     """Local steps on every party's own model, one exchange a round, of 2n + 3 numbers each way whatever the parties.
 
     - `step`: γ, a number > 0 or a schedule of the rounds such as fp.Decay(1.0, 0.5).
-    - `local_steps`: H, steps of a party in a round (at least 1).
+    - `local_steps`: H, steps of a party in a round (at least 1); or a list of H = T_{r+1} − T_r, one for each round, of which the
+      last goes on, or a schedule, rounded.
     - `penalty`: ρ on the squared distance to a party's set, halved; a number > 0 or a schedule such as
       fp.Growth(1.0, 0.25, 10_000).
     - `batch`: rows drawn at each party for each of its steps (at least 1, default: all rows).
@@ -121,7 +121,7 @@ class PCFedAvg(Algorithm):
     personal_models: ClassVar[bool] = True
 
     step: Schedule | float
-    local_steps: int
+    local_steps: StepCount
     penalty: Schedule | float
     batch: int | None = None
     participation: float = 1.0
@@ -131,7 +131,7 @@ class PCFedAvg(Algorithm):
     def as_printed(
         cls,
         step: Schedule | float,
-        local_steps: int,
+        local_steps: StepCount,
         penalty: Schedule | float,
         batch: int | None = None,
         participation: float = 1.0,
@@ -186,10 +186,10 @@ class PCFedAvgMethod(OnePhase[PersonalServerState]):
             return (y - step * down, growth * others + (m - 1) * b, growth * drift + b), value
 
         first = (x, m * task.parameters - x, jnp.zeros_like(x))
-        (y, _, drift), values = lax.scan(once, first, jnp.arange(1, self.steps.count + 1))
-        share = asked * growth**self.steps.count
+        (y, _, drift), value = self.steps.repeat(task, once, first)
+        share = asked * growth ** self.steps.count_in(task)
         q = asked * y - share * x - asked * drift
-        objective = (values[0] + personal.cost(x, task.parameters)) / m
+        objective = (value + personal.cost(x, task.parameters)) / m
         return PartyState(x, q), reply_of(own, x, BlockSums(q, BlockUpdate(asked * drift, share), objective))
 
     def updated_block(self, state: PartyState, update: BlockUpdate, parties: int) -> jax.Array:

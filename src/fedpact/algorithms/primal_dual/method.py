@@ -93,6 +93,7 @@ class PrimalDual(Algorithm):
     average: bool | None = None
 
     keeps: ClassVar[frozenset[Scope]] = frozenset({"pooled"})
+    begins_with_multipliers: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         check("PrimalDual", "rounds", self.rounds, lambda x: x >= 1, "a number of rounds", whole=True)
@@ -146,7 +147,7 @@ class PrimalDualMethod(Method[ServerState]):
         """Parties need nothing before the first round."""
 
     def start(self, own: ServerData, begin: Begin, reply: Reply) -> ServerState:
-        w, mu = own.regularizer.prox(begin.w, 0.0), jnp.zeros(own.functions.pooled_equality.size)
+        w, mu = own.regularizer.prox(begin.w, 0.0), own.functions.first_multipliers().pooled
         first = jnp.zeros_like(w), jnp.zeros(())
         return ServerState(w, mu, w, mu, *first, begin.goal, jnp.ones((), int), Status.running.as_array())
 

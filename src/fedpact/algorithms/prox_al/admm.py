@@ -18,8 +18,7 @@ Party i sends ρũ_i and a few scalars, of which the server needs the sums. Wher
 """
 
 import dataclasses
-import numbers
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -107,17 +106,10 @@ class Central(Record):
         return q ** self.t.astype(self.rho.dtype)
 
 
-def _numbers(rho: Any) -> Any:
-    """One number, or a tuple of them, as floats where they are numbers."""
-    if isinstance(rho, numbers.Real) and not isinstance(rho, bool):
-        return float(rho)
-    return tuple(map(_numbers, rho)) if isinstance(rho, tuple) else rho
-
-
 class ADMM(Inner):
     """`ProxAL(inner=ADMM())`.
 
-    - `rho`: the penalty ρ > 0 on u_i = w to begin with (default 0.1); or a tuple of ρ_i for each party in order.
+    - `rho`: the penalty ρ > 0 on u_i = w to begin with (default 0.1); or several, ρ_i for each party in order.
     - `q`: ε_{t+1} = q^t, between 0 and 1 (default 0.5).
     - `memory`: differences kept by Anderson acceleration (default 10; 0: none).
     - `balance`: whether ρ is adapted to the two residuals (default: yes).
@@ -127,7 +119,7 @@ class ADMM(Inner):
     - `dense`: whether a party factors its Hessian, or runs conjugate gradients; `ProxAL` sets it by size.
     """
 
-    rho: float | tuple[float, ...] = eqx.field(default=0.1, converter=_numbers)
+    rho: float | tuple[float, ...] = 0.1
     q: float = 0.5
     memory: int = eqx.field(default=10, static=True)
     balance: bool = True

@@ -33,6 +33,7 @@ class CentralProxAL(Algorithm):
     stop: Literal["measured", "printed"] = "measured"
 
     keeps: ClassVar[frozenset[Scope]] = ProxAL.keeps
+    begins_with_multipliers: ClassVar[bool] = True
     counts_rates: ClassVar[bool] = True
     from_several_starts: ClassVar[bool] = True
 

@@ -10,8 +10,8 @@ from fedpact.algorithms.parts.multipliers import updated
 from fedpact.algorithms.prox_al.inner import Inner, Progress
 from fedpact.algorithms.prox_al.merit import Evaluation, Merit, ServerMerit
 from fedpact.arrays import choose, cond, xp
+from fedpact.problem.flat_regularizer import FlatRegularizer
 from fedpact.problem.oracle import Values
-from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.records import Record
 
 

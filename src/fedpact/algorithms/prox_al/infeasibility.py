@@ -11,9 +11,9 @@ import numpy as np
 
 from fedpact.algorithms.parts.multipliers import updated
 from fedpact.arrays import xp
+from fedpact.problem.flat_regularizer import FlatRegularizer
 from fedpact.problem.infeasibility import empty_radius
 from fedpact.problem.oracle import Oracle, SlackOracle, Values, weighted_gradients
-from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.records import Record
 
 

@@ -15,7 +15,7 @@ from jax import lax
 from jax.scipy.linalg import solve_triangular
 
 from fedpact.algorithms.prox_al.descent_at_server import DescentAtServer
-from fedpact.problem.regularizers import FlatRegularizer
+from fedpact.problem.flat_regularizer import FlatRegularizer
 from fedpact.protocol.options import check
 from fedpact.records import Record
 

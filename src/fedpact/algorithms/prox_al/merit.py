@@ -15,8 +15,8 @@ import jax
 
 from fedpact.algorithms.parts.multipliers import updated
 from fedpact.arrays import xp
+from fedpact.problem.flat_regularizer import FlatRegularizer
 from fedpact.problem.oracle import Oracle, SlackOracle, Values, derivatives, weighted_gradients
-from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.problem.symmetric import SymmetricSum, unpacked
 from fedpact.records import Record
 

@@ -48,8 +48,8 @@ from fedpact.algorithms.prox_al.tolerances import Geometric, InverseSquare, Tole
 from fedpact.arrays import choose, linalg, xp
 from fedpact.federation.setting import Setting
 from fedpact.problem.atoms import Scope
+from fedpact.problem.flat_regularizer import FlatRegularizer
 from fedpact.problem.oracle import Oracle, SlackOracle
-from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.protocol import ring
 from fedpact.protocol.algorithm import Algorithm, Answer, Begin, Disclosed, FirstParameters, Method, Status
 from fedpact.protocol.messages import Reply
@@ -95,6 +95,7 @@ class ProxAL(Algorithm):
     stop: Literal["measured", "printed"] = "measured"
 
     keeps: ClassVar[frozenset[Scope]] = frozenset({"party", "pooled", "server"})
+    begins_with_multipliers: ClassVar[bool] = True
     counts_rates: ClassVar[bool] = True
     from_several_starts: ClassVar[bool] = True
 
@@ -205,10 +206,10 @@ class ProxALMethod(Method[ServerState]):
     # at a party
 
     def join(self, own: Oracle, state: None, message: FirstParameters) -> tuple[PartyState, Reply]:
-        """Before the first round: μ_i = 0."""
+        """Before the first round: μ_i^0."""
         holder, w = self._holder(own), message.parameters
-        nothing = xp.zeros(holder.equality.size)
-        joined = PartyState(nothing, xp.zeros(()), nothing, self.inner.join(w))
+        first = holder.first_multipliers().constraints
+        joined = PartyState(first, xp.zeros(()), xp.zeros_like(first), self.inner.join(w))
         if self.options.stop == "printed":
             return joined, Reply()
         return joined, at_start(holder, w)
@@ -255,10 +256,10 @@ class ProxALMethod(Method[ServerState]):
             holder, ridge = self._holder(own.functions, at_server=True), self._regularizer(own).ridge
             beta, gamma = first_lengths(holder, ridge, w, reply, own.parties, self.beta)
             beta = xp.minimum(beta, self.options.most_beta)
-        pooled = 0 if self.slack else len(own.functions.program.pooled)
-        mu, nu = xp.zeros(self._holder(own.functions, at_server=True).equality.size), xp.zeros(pooled)
+        first = self._holder(own.functions, at_server=True).first_multipliers()
+        mu, nu = first.constraints, first.pooled
         return ServerState(
-            inner=self.inner.start(w, pooled),
+            inner=self.inner.start(w, nu.size),
             centre=w,
             beta=beta,
             gamma=gamma,

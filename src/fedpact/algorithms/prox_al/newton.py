@@ -10,7 +10,7 @@ import jax
 
 from fedpact.algorithms.parts.descent import newton_target
 from fedpact.algorithms.prox_al.descent_at_server import DescentAtServer
-from fedpact.problem.regularizers import FlatRegularizer
+from fedpact.problem.flat_regularizer import FlatRegularizer
 
 
 class Newton(DescentAtServer):

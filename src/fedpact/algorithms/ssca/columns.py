@@ -14,9 +14,10 @@ import jax.numpy as jnp
 from fedpact.algorithms.parts.batches import folded_key
 from fedpact.algorithms.ssca.box_dual import solve_box_dual
 from fedpact.algorithms.ssca.shared import Measurement, Penalty, RoundInfo, SSCAMethod
-from fedpact.algorithms.ssca.surrogates import folded, folded_constants, violation
+from fedpact.algorithms.ssca.surrogates import violation
 from fedpact.arrays import choose
 from fedpact.federation.blocks import Block
+from fedpact.problem.flat_regularizer import FlatRegularizer
 from fedpact.problem.oracle import Oracle
 from fedpact.problem.split import EMBEDDED
 from fedpact.protocol.algorithm import Answer, Begin, Status
@@ -65,6 +66,7 @@ class Products(Record):
     slope_products: jax.Array
     gradient_times_parameters: jax.Array
     squared_norm: jax.Array
+    regularizer: jax.Array | None  # h of the block beside ‖w‖²
 
 
 class EmbeddingOfAllRows(Record):
@@ -72,6 +74,7 @@ class EmbeddingOfAllRows(Record):
 
     all_rows: Embedding | None
     squared_norm: jax.Array
+    regularizer: jax.Array | None  # h of the block beside ‖w‖²
 
 
 class ColumnAnswer(Answer):
@@ -139,19 +142,30 @@ class ColumnsMethod(SSCAMethod[ServerState]):
     def _fresh(self, w: jax.Array) -> BlockState:
         return BlockState(w, jnp.zeros((len(self.surrogates.functions), w.size)), w)
 
-    def _residual(self, state: BlockState, move: Move) -> jax.Array:
-        """The gradient of the surrogate problem's Lagrangian at w, largest entry: how far there was to go."""
+    def _target(self, state: BlockState, move: Move, h: FlatRegularizer | None) -> jax.Array:
+        """This block of the surrogate problem's minimum."""
         target = self.surrogates.weighted_sum(move.surrogate_weights, state.slopes)
-        return jnp.max(jnp.abs(2.0 * move.curvature * (state.w - target)), initial=0.0)
+        if h is None:
+            return target
+        return h.prox(
+            target, jnp.where(move.curvature > 0, 0.5 / jnp.where(move.curvature > 0, move.curvature, 1.0), 0.0)
+        )
 
-    def _moved(self, state: BlockState, move: Move) -> BlockState:
-        target = self.surrogates.weighted_sum(move.surrogate_weights, state.slopes)
+    def _residual(self, state: BlockState, move: Move, h: FlatRegularizer | None) -> jax.Array:
+        """The gradient of the surrogate problem's Lagrangian at w, largest entry: how far there was to go."""
+        return jnp.max(jnp.abs(2.0 * move.curvature * (state.w - self._target(state, move, h))), initial=0.0)
+
+    def _moved(self, state: BlockState, move: Move, h: FlatRegularizer | None) -> BlockState:
+        target = self._target(state, move, h)
         best_w = jnp.where(move.keep_as_best, state.w, state.best_w)
         return BlockState((1.0 - move.step_size) * state.w + move.step_size * target, state.slopes, best_w)
 
-    def _folded(self, state: BlockState, rho: jax.Array, gradients: jax.Array) -> tuple[BlockState, Products]:
-        slopes = folded(state.slopes, rho, gradients, state.w, self.tau)
-        products = Products(self.surrogates.gram(slopes), gradients @ state.w, state.w @ state.w)
+    def _folded(
+        self, state: BlockState, rho: jax.Array, gradients: jax.Array, h: FlatRegularizer | None
+    ) -> tuple[BlockState, Products]:
+        slopes = self.surrogates.folded(state.slopes, rho, gradients, state.w, self.tau)
+        added = None if h is None else h.nonsmooth(state.w)
+        products = Products(self.surrogates.gram(slopes), gradients @ state.w, state.w @ state.w, added)
         return BlockState(state.w, slopes, state.best_w), products
 
     # at a party
@@ -160,7 +174,8 @@ class ColumnsMethod(SSCAMethod[ServerState]):
         return self._fresh(own.start), Reply()
 
     def embed(self, own: Block, state: BlockState, message: BatchRequest) -> tuple[BlockState, Reply]:
-        residual, state = self._residual(state, message.move), self._moved(state, message.move)
+        move, h = message.move, own.regularizer
+        residual, state = self._residual(state, move, h), self._moved(state, move, h)
         places = draw(message.random_key, jnp.asarray(own.x.shape[0]), self.batch)
         reply = contribution(own, self.on_the_wire(own.embed(state.w, places)))
         return state, dataclasses.replace(reply, max=Residual(residual))
@@ -170,15 +185,16 @@ class ColumnsMethod(SSCAMethod[ServerState]):
         _, pull = jax.vjp(lambda w: own.embed(w, places), state.w)
         slope = own_share(own, message.gradient).astype(state.w.dtype)
         gradients = jax.vmap(lambda line: pull(line)[0])(slope)
-        state, products = self._folded(state, message.averaging_weight, gradients)
+        state, products = self._folded(state, message.averaging_weight, gradients, own.regularizer)
         return state, Reply(sum=products)
 
     def embed_all(self, own: Block, state: BlockState, message: None) -> tuple[BlockState, Reply]:
         reply = contribution(own, own.embed(state.w))
-        return state, dataclasses.replace(reply, sum=EmbeddingOfAllRows(reply.sum, state.w @ state.w))
+        added = None if own.regularizer is None else own.regularizer.nonsmooth(state.w)
+        return state, dataclasses.replace(reply, sum=EmbeddingOfAllRows(reply.sum, state.w @ state.w, added))
 
     def block(self, own: Block, state: BlockState, answer: ColumnAnswer) -> jax.Array:
-        after = self._moved(state, answer.move)
+        after = self._moved(state, answer.move, own.regularizer)
         return jnp.where(answer.use_best, after.best_w, after.w)
 
     # at the label holder
@@ -206,7 +222,7 @@ class ColumnsMethod(SSCAMethod[ServerState]):
 
     def hear_embedding(self, own: ServerData, server: ServerState, reply: Reply) -> Embedded:
         """Algorithm 4, lines 4 and 5."""
-        top, labels = self._moved(server.top, server.move).w, own.functions
+        top, labels = self._moved(server.top, server.move, self._of_top(own)).w, own.functions
         batch = labels.sample(draw(_batch_key(server), labels.count, self.batch), labels.count / self.batch)
 
         def estimates(top: jax.Array, embedding: jax.Array) -> jax.Array:
@@ -230,19 +246,24 @@ class ColumnsMethod(SSCAMethod[ServerState]):
         del own, carry
 
     def hear_all_rows(self, own: ServerData, carry: Estimated, reply: Reply) -> Estimated:
-        top = self._moved(carry.server.top, carry.server.move).w
+        h = self._of_top(own)
+        top = self._moved(carry.server.top, carry.server.move, h).w
         embedding = combined(Reply(reply.sum.all_rows, per_party=reply.per_party))
         values = self._functions(own.functions, top, embedding)
-        values = values + jnp.asarray(self.surrogates.norms) * (reply.sum.squared_norm + top @ top)
-        return dataclasses.replace(carry, measured=Measurement(values[0], violation(values), carry.server.nu))
+        values = values + self.surrogates.all_norms * (reply.sum.squared_norm + top @ top)
+        objective = values[0]
+        if reply.sum.regularizer is not None and h is not None:
+            objective = objective + reply.sum.regularizer + h.nonsmooth(top)
+        return dataclasses.replace(carry, measured=Measurement(objective, violation(values), carry.server.nu))
 
     def finish(self, own: ServerData, carry: Estimated) -> tuple[ServerState, RoundInfo]:
         server, measured = carry.server, carry.measured
         rho, gamma = self.steps(server.t)
-        top, of_top = self._folded(self._moved(server.top, server.move), rho, carry.gradients)
+        h = self._of_top(own)
+        top, of_top = self._folded(self._moved(server.top, server.move, h), rho, carry.gradients, h)
         products: Products = jax.tree.map(jnp.add, carry.products, of_top)
         along, norm = products.gradient_times_parameters, products.squared_norm
-        constants = folded_constants(server.constants, rho, carry.values, along, norm, self.tau)
+        constants = self.surrogates.folded_constants(server.constants, rho, carry.values, along, norm, self.tau)
         none = jnp.asarray(0.0)
         problem = self.surrogates.quadratics(constants, products.slope_products, self.tau, none, self.margin)
         dual = solve_box_dual(problem, server.penalty.c)  # Problem 10
@@ -263,15 +284,19 @@ class ColumnsMethod(SSCAMethod[ServerState]):
         finite = jnp.all(jnp.isfinite(weights)) & jnp.all(jnp.isfinite(constants))
         values = self.surrogates.values(carry.values, norm)
         info = RoundInfo(
-            objective=values[0],
+            objective=values[0] if products.regularizer is None else values[0] + products.regularizer,
             violation=violation(values),
-            stationarity=jnp.maximum(carry.residual, self._residual(server.top, server.move)),  # of the round before
+            stationarity=jnp.maximum(carry.residual, self._residual(server.top, server.move, h)),  # of the round before
             slack=slack,
             penalty=server.penalty.c,
             measured_objective=measured.objective,
             measured_violation=measured.violation,
         )
         return choose(finite, after, broken), info
+
+    def _of_top(self, own: ServerData) -> FlatRegularizer | None:
+        """h of the top beside ‖w‖²; None where there is no other."""
+        return own.regularizer if self.nonsmooth else None
 
     def _functions(self, labels: Oracle, top: jax.Array, embedding: jax.Array) -> jax.Array:
         """Objective and constraints without ‖w‖², from what the bottom models give on the rows of `labels`."""
@@ -282,7 +307,7 @@ class ColumnsMethod(SSCAMethod[ServerState]):
     def answer(self, own: ServerData, carry: ServerState) -> ColumnAnswer:
         """The best point that was measured; the last one where none was."""
         known = jnp.isfinite(carry.best.violation)
-        last = self._moved(carry.top, carry.move)
+        last = self._moved(carry.top, carry.move, self._of_top(own))
         multipliers = self.surrogates.multipliers(jnp.where(known, carry.best.nu, carry.nu))
         w = jnp.where(known, last.best_w, last.w)
         return ColumnAnswer(w, *multipliers, jnp.asarray(0.0), carry.move, known)

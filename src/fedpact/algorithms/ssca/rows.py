@@ -10,11 +10,11 @@ import numpy as np
 from fedpact.algorithms.parts.batches import asked, drawn_places, folded_key, on_a_batch
 from fedpact.algorithms.ssca.box_dual import solve_box_dual
 from fedpact.algorithms.ssca.shared import Measurement, Penalty, RoundInfo, SSCAMethod
-from fedpact.algorithms.ssca.surrogates import folded, folded_constants, violation
+from fedpact.algorithms.ssca.surrogates import violation
 from fedpact.arrays import choose
+from fedpact.problem.flat_regularizer import FlatRegularizer
 from fedpact.problem.oracle import Oracle, Values, derivatives
 from fedpact.problem.program import Program
-from fedpact.problem.regularizers import FlatRegularizer
 from fedpact.protocol.algorithm import Answer, Begin, Status
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.phases import GradientRequest, GradientStep, Phase, Phases, ServerData
@@ -143,8 +143,9 @@ class RowsMethod(SSCAMethod[ServerState]):
         h, server, w = own.regularizer, carry.server, carry.server.w
         rho, gamma = self.steps(server.t)
         values, gradients = self._with_the_server(own, w, carry.values, carry.gradients.astype(w.dtype))
-        slopes = folded(server.slopes, rho, gradients, w, self.tau)
-        constants = folded_constants(server.constants, rho, values, gradients @ w, w @ w, self.tau)
+        slopes = self.surrogates.folded(server.slopes, rho, gradients, w, self.tau)
+        along, norm = gradients @ w, w @ w
+        constants = self.surrogates.folded_constants(server.constants, rho, values, along, norm, self.tau)
         target = self._minimiser(slopes, constants, server.penalty.c, h)  # Problem 5
         better = carry.measured.beats(server.best)
         after = ServerState(
@@ -164,7 +165,7 @@ class RowsMethod(SSCAMethod[ServerState]):
         )
         estimates = self.surrogates.values(values, w @ w)
         info = RoundInfo(
-            objective=estimates[0] + _even_ridge(h) * (w @ w) + h.nonsmooth(w),
+            objective=estimates[0] + self.surrogates.kept_ridge(h) * (w @ w) + h.nonsmooth(w),
             violation=violation(estimates),
             stationarity=2.0 * target.curvature * jnp.max(jnp.abs(w - target.w)),
             slack=target.slack,
@@ -188,14 +189,15 @@ class RowsMethod(SSCAMethod[ServerState]):
             jnp.concatenate([slopes.objective[None], slopes.pooled, slopes.constraints]), every
         )
         if surrogates.functions[:1] == (0,):
-            uneven = h.ridge - _even_ridge(h)
+            uneven = h.ridge - self.surrogates.kept_ridge(h)
             values, gradients = values.at[0].add(uneven @ w**2), gradients.at[0].add(2.0 * uneven * w)
         return values, gradients
 
     def _minimiser(self, slopes: jax.Array, constants: jax.Array, c: jax.Array, h: FlatRegularizer) -> Minimiser:
         """Slopes are finite where their squares are, and their sum is where its weights are: no need to look at every one."""
         surrogates = self.surrogates
-        problem = surrogates.quadratics(constants, surrogates.gram(slopes), self.tau, _even_ridge(h), self.margin)
+        ridge = surrogates.kept_ridge(h)
+        problem = surrogates.quadratics(constants, surrogates.gram(slopes), self.tau, ridge, self.margin)
         dual = solve_box_dual(problem, c)
         weights, curvature = problem.combination(dual.nu), problem.curvature(dual.nu)
         return Minimiser(
@@ -221,8 +223,3 @@ def _with_program(own: Oracle, program: Program) -> Oracle:
 def _stacked(values: Values) -> jax.Array:
     """Objective and pooled constraints."""
     return jnp.concatenate([values.objective[None], values.pooled])
-
-
-def _even_ridge(h: FlatRegularizer) -> jax.Array:
-    """The a in a‖w‖² that h has for all parameters alike."""
-    return jnp.min(h.ridge)

@@ -80,7 +80,7 @@ class RoundInfo(Info):
 class SSCAMethod(Method[Server]):
     """What runs, over rows or columns. The fields are options of `SSCA`, with the schedules of this setting and:
 
-    - `surrogates`: which functions of the problem have one.
+    - `surrogates`: which functions of the problem have one. `nonsmooth`: whether the regulariser has kinks.
     """
 
     batch: int
@@ -94,6 +94,7 @@ class SSCAMethod(Method[Server]):
     measure: int | None
     wire: Literal["float64", "float32"]
     surrogates: Surrogates = eqx.field(static=True)
+    nonsmooth: bool = eqx.field(static=True)
 
     def steps(self, t: jax.Array) -> tuple[jax.Array, jax.Array]:
         """ρ_t and γ_t."""
