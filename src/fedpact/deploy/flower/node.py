@@ -24,6 +24,7 @@ from flwr.supernode.cli import flower_supernode
 from fedpact.deploy.flower.pace import Pace
 
 REPLY_POLL = 0.05  # seconds between two looks whether the party has replied, in the node's own memory
+AGAIN = "FEDPACT_NODE_AGAIN"  # variable that is set where a node begins anew
 AGAIN_AFTER = 5.0  # seconds until a node that has failed begins anew
 WRONG_ARGUMENTS = 2  # exit status of argparse
 FLOWERS_IDLE = 3.0  # seconds that Flower sleeps where there is no message: what it sleeps otherwise is for a reply
@@ -46,19 +47,26 @@ class Clock:
         return getattr(time, name)
 
 
-def main() -> None:
+def run() -> None:
+    """Flower's node, with its loop on our clock."""
     if getattr(start_client_internal, "time", None) is time:
         setattr(start_client_internal, "time", Clock())  # noqa: B010 (pyright does not know it)
+    flower_supernode()
+
+
+def main() -> None:
+    if AGAIN in os.environ:
+        time.sleep(AGAIN_AFTER)
     try:
-        flower_supernode()
+        run()
     except SystemExit as ended:
         if ended.code in (0, None, WRONG_ARGUMENTS):
             raise
     except Exception:
         traceback.print_exc()
     print(f"fedpact: the node is offline, and begins anew in {AGAIN_AFTER:g} s", file=sys.stderr, flush=True)
-    time.sleep(AGAIN_AFTER)
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # Flower's threads end with it; the process id stays
+    os.environ[AGAIN] = "1"
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # at once: Flower's threads would end the process
 
 
 if __name__ == "__main__":

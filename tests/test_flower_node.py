@@ -1,0 +1,61 @@
+"""A site's node on Flower: how often it asks for messages, and that it begins anew where Flower's own is offline for good."""
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed")
+
+from fedpact.deploy.flower import node, pace
+
+
+def test_a_node_asks_soon_after_a_message_and_seldom_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments, slept = [0.0], []
+    clock = SimpleNamespace(monotonic=lambda: moments[-1], sleep=slept.append, time=time.time)
+    monkeypatch.setattr(pace, "time", clock)
+    monkeypatch.setattr(node, "time", clock)
+    monkeypatch.setattr(node, "flower_supernode", lambda: None)
+    loop: Any = node.start_client_internal
+    monkeypatch.setattr(loop, "time", clock)  # as Flower's loop has the module itself
+    node.run()
+    assert isinstance(loop.time, node.Clock), "Flower's loop sleeps by ours"
+    for moment, seconds in ((0.0, 3), (10.0, 3), (100.0, 3), (101.0, 0.5), (101.5, 3)):
+        moments.append(moment)
+        loop.time.sleep(seconds)
+    assert slept == [0.2, 2.0, 3.0, 0.05, 0.2]
+    assert loop.time.time() > 0, "what else it needs of the module"
+
+
+def raises(error: BaseException) -> Callable[[], None]:
+    def run() -> None:
+        raise error
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("ends", "anew"),
+    [
+        (lambda: None, True),  # as Flower does where a connection was cut
+        (raises(RuntimeError("the push session may have expired")), True),
+        (raises(SystemExit(1)), True),  # the server considers it online, or does not know its key yet
+        (raises(SystemExit(0)), False),  # SIGTERM
+        (raises(SystemExit(2)), False),  # wrong arguments
+    ],
+)
+def test_a_node_that_fails_begins_anew_until_it_is_stopped(
+    ends: Callable[[], None], anew: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(node.AGAIN, "")  # as it was, when this test has ended
+    monkeypatch.delenv(node.AGAIN)
+    monkeypatch.setattr(node, "run", ends)
+    started = []
+    monkeypatch.setattr(node.os, "execv", lambda *words: started.append(words))
+    with contextlib.nullcontext() if anew else pytest.raises(SystemExit):
+        node.main()
+    assert bool(started) == (node.AGAIN in os.environ) == anew
