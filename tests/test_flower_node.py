@@ -59,3 +59,21 @@ def test_a_node_that_fails_begins_anew_until_it_is_stopped(
     with contextlib.nullcontext() if anew else pytest.raises(SystemExit):
         node.main()
     assert bool(started) == (node.AGAIN in os.environ) == anew
+
+
+def test_what_a_message_announced_is_asked_for_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flwr.supercore.inflatable.inflatable_utils import ObjectUnavailableError, pull_objects
+
+    monkeypatch.setattr(pull_objects, "__kwdefaults__", dict(pull_objects.__kwdefaults__))
+    pace.pull_soon()
+    tries = []
+
+    def pull(part: str) -> bytes:
+        tries.append(part)
+        if len(tries) < 3:
+            raise ObjectUnavailableError(part)
+        return b"there"
+
+    began = time.monotonic()
+    assert pull_objects(["part"], pull) == {"part": b"there"}
+    assert time.monotonic() - began < 1.0, "Flower's own first wait is a second, its next two"

@@ -21,7 +21,7 @@ from typing import Any
 from flwr.supernode import start_client_internal
 from flwr.supernode.cli import flower_supernode
 
-from fedpact.deploy.flower.pace import Pace
+from fedpact.deploy.flower.pace import Pace, pull_soon
 
 REPLY_POLL = 0.05  # seconds between two looks whether the party has replied, in the node's own memory
 AGAIN = "FEDPACT_NODE_AGAIN"  # variable that is set where a node begins anew
@@ -49,6 +49,7 @@ class Clock:
 
 def run() -> None:
     """Flower's node, with its loop on our clock."""
+    pull_soon()
     if getattr(start_client_internal, "time", None) is time:
         setattr(start_client_internal, "time", Clock())  # noqa: B010 (pyright does not know it)
     flower_supernode()
