@@ -144,7 +144,7 @@ def disturbed(
         yield f"fault {number} of {len(faults)}: {fault}, after round {rounds} was saved: {said}"
         if ended is not None:
             run.begin(resume=True)
-    said = resumed_until(run, run.stopped)
+    said = resumed_until(run, run.finished)
     yield f"final result: {said.splitlines()[0] if said else ''}"
 
 
@@ -233,9 +233,10 @@ def distance(kits: pathlib.Path, name: str) -> float:
 def soak(plan: Plan, stall: float, rounds: int | None) -> dict[str, Any]:
     """One run after the other, of so many rounds a fault, until all faults have happened; what was seen, also where it failed."""
     lines: list[str] = []
+    logs: dict[str, str] = {}
     far, failed, began = [], None, time.monotonic()
     try:
-        for answer in _runs(plan, stall, rounds or ROUNDS_A_FAULT[plan.engine], lines):
+        for answer in _runs(plan, stall, rounds or ROUNDS_A_FAULT[plan.engine], lines, logs):
             far.append(answer)
             assert answer <= WITHIN, f"the answer is {answer:.1e} from the undisturbed run's"
     except Exception:
@@ -243,12 +244,13 @@ def soak(plan: Plan, stall: float, rounds: int | None) -> dict[str, Any]:
     seconds = round(time.monotonic() - began)
     record = {"engine": plan.engine, "method": plan.method, "seed": plan.seed, "seconds": seconds, "lines": lines}
     if failed is not None:
-        return {**record, "faults": [], "meant": plan.faults, "failed": failed}
+        return {**record, "faults": [], "meant": plan.faults, "failed": failed, "logs": logs}
     return {**record, "faults": plan.faults, "far": max(far)}
 
 
-def _runs(plan: Plan, stall: float, rounds: int, lines: list[str]) -> Iterator[float]:
-    """Adds what happened to `lines`; how far each answer is from the undisturbed run's."""
+def _runs(plan: Plan, stall: float, rounds: int, lines: list[str], logs: dict[str, str]) -> Iterator[float]:
+    """Adds what happened to `lines`, and where it fails the ends of all logs to `logs`; how far each answer is from the
+    undisturbed run's."""
     began, chance, left = time.monotonic(), random.Random(plan.seed), list(plan.faults)
     while left:
         with tempfile.TemporaryDirectory() as folder:
@@ -264,10 +266,15 @@ def _runs(plan: Plan, stall: float, rounds: int, lines: list[str]) -> Iterator[f
             )
             federation: Any = made[0]
             before = len(lines)
-            with federation:
-                for line in disturbed(federation, "soak", left, chance, stall, made[1]):
-                    print(f"{time.monotonic() - began:6.0f} s  {plan.engine}, {plan.method}: {line}", flush=True)
-                    lines.append(line)
+            try:
+                with federation:
+                    for line in disturbed(federation, "soak", left, chance, stall, made[1]):
+                        print(f"{time.monotonic() - began:6.0f} s  {plan.engine}, {plan.method}: {line}", flush=True)
+                        lines.append(line)
+            except Exception:
+                for log in (root / "kits").rglob("log*.txt"):
+                    logs[str(log.relative_to(root))] = log.read_text(errors="replace")[-6000:]
+                raise
             done = sum(line.startswith("fault") for line in lines[before:])
             left, rounds = left[done:], rounds if done else 4 * rounds
             yield distance(root / "kits", "soak")
