@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -77,3 +78,19 @@ def test_what_a_message_announced_is_asked_for_again_soon(monkeypatch: pytest.Mo
     began = time.monotonic()
     assert pull_objects(["part"], pull) == {"part": b"there"}
     assert time.monotonic() - began < 1.0, "Flower's own first wait is a second, its next two"
+
+
+def test_a_message_that_does_not_come_is_given_up_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedpact.deploy.flower import site_process
+
+    never, told, tokens = threading.Event(), [], iter(["", "next"])
+    heart = SimpleNamespace(start=lambda: told.append("beats"), stop=lambda: told.append("stops"))
+    monkeypatch.setattr(site_process, "HeartbeatSender", lambda beat: heart)
+    monkeypatch.setattr(site_process, "pull_task_input", lambda node: never.wait())
+    monkeypatch.setattr(site_process, "MESSAGE_POLL", 0.001)
+    node: Any = SimpleNamespace(
+        PushTaskOutput=lambda output: told.append(output.details), close=lambda: told.append("closed")
+    )
+    assert site_process.handle_message(bytes, "north", node, lambda: next(tokens)) == "next"
+    assert told == ["beats", "its message did not come", "stops", "closed"]
+    never.set()
