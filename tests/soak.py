@@ -66,6 +66,9 @@ def pact(rounds: int, method: str = "SCAFFOLD", save: float = 0.5, root: pathlib
     return f"{hooks}{text}\n_rows = load\n\n\ndef load(party):\n    return {rows}\n"
 
 
+COMBINATIONS = len(METHODS) * (len(AT_SERVER) + len(FAULTS) + len(AT_SERVER) + len(FAULTS) - 1)  # no job on Flower
+
+
 class Plan(NamedTuple):
     """One run of a soak."""
 
@@ -315,9 +318,9 @@ def main() -> None:
                 with args.log.open("a") as log:
                     log.write(json.dumps(seen[-1]) + "\n")
             if args.page is not None:
-                args.page.write_text(page(seen))
+                args.page.write_text(page(seen, COMBINATIONS))
     if args.page is not None:
-        args.page.write_text(page(seen))
+        args.page.write_text(page(seen, COMBINATIONS))
     good = [run for run in seen if "failed" not in run]
     happened, worst = sum(len(run["faults"]) for run in good), max((run["far"] for run in good), default=0.0)
     print(

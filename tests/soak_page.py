@@ -13,16 +13,25 @@ def kind_of(fault: str) -> str:
     return fault if who in ("server", "a") else f"a party {what}".strip()
 
 
-def page(seen: Sequence[dict[str, Any]]) -> str:
-    """The page, of the runs that finished and of those that failed."""
+def page(seen: Sequence[dict[str, Any]], combinations: int | None = None) -> str:
+    """The page, of the runs that finished and of those that failed.
+
+    - `combinations`: of engine, method and kind of fault that there are (default: None, not said).
+    """
     good, failed = [run for run in seen if "failed" not in run], [run for run in seen if "failed" in run]
     count, worst = sum(len(run["faults"]) for run in good), max((run["far"] for run in good), default=0.0)
+    tried = len({(run["engine"], run["method"], kind_of(fault)) for run in good for fault in run["faults"]})
+    of_all = (
+        f"Of {combinations} combinations of engine, method and kind of fault {tried} were tried. "
+        if combinations
+        else ""
+    )
     return "\n".join(
         [
             "# What runs survive",
             "",
             f"Written by `make soak`: {count} faults in {len(good)} runs, {count} recoveries; the worst answer is {worst:.1e} "
-            "from that of the undisturbed run in one process. What each fault is, is in [tests/soak.py](../tests/soak.py).",
+            f"from that of the undisturbed run in one process. {of_all}What each fault is, is in [tests/soak.py](../tests/soak.py).",
             "",
             *_failures(failed),
             "| engine | what happened | times | what the run said |",
