@@ -31,7 +31,8 @@ def page(seen: Sequence[dict[str, Any]], combinations: int | None = None) -> str
             "# What runs survive",
             "",
             f"Written by `make soak`: {count} faults in {len(good)} runs, {count} recoveries; the worst answer is {worst:.1e} "
-            f"from that of the undisturbed run in one process. {of_all}What each fault is, is in [tests/soak.py](../tests/soak.py).",
+            f"from that of the undisturbed run in one process. {of_all}What each fault is, is in "
+            "[tests/soak.py](../tests/soak.py).",
             "",
             *_failures(failed),
             "| engine | what happened | times | what the run said |",
