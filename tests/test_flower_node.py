@@ -65,7 +65,7 @@ def test_a_node_that_fails_begins_anew_until_it_is_stopped(
 def test_what_a_message_announced_is_asked_for_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     from flwr.supercore.inflatable.inflatable_utils import ObjectUnavailableError, pull_objects
 
-    monkeypatch.setattr(pull_objects, "__kwdefaults__", dict(pull_objects.__kwdefaults__))
+    monkeypatch.setattr(pull_objects, "__kwdefaults__", dict(pull_objects.__kwdefaults__ or {}))
     pace.pull_soon()
     tries = []
 
