@@ -89,7 +89,7 @@ def _in_one_process(parties: int, part: float) -> str:
 
     names = [f"party{k}" for k in range(parties)]
     with (
-        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
         mock.patch.object(ExchangePlan, "of", once),
         mock.patch.object(loop, "SAVE_SECONDS", 3600.0),
     ):

@@ -11,23 +11,32 @@ Server and sites of a federation are processes of this machine. What may happen 
     north other data        a site is started again with other rows: refused, and resumed with the right ones
 
 After each the run goes on, or has stopped with a sentence and is resumed. At the end its answer is compared with that of the
-undisturbed run in one process.
+undisturbed run in one process. By default every method meets every kind of fault on both engines once.
+
+Faults mostly wait: `--jobs 8` has eight runs side by side. Every run that has ended is a line of `--log`; the same command goes
+on from there until all faults have happened. Remove the line of a run that failed once its cause is repaired.
 """
 
 import argparse
+import collections
+import concurrent.futures
+import json
+import multiprocessing
 import os
 import pathlib
 import random
 import re
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import pacts
 from soak_engines import PATIENCE, OnFlare, OnFlower, SoakedRun, flare, flower
+from soak_page import kind_of, page
 
 from fedpact.run.pact import Pact
 
@@ -36,7 +45,7 @@ PARTIES = ("north", "south", "west")
 METHODS = ("SCAFFOLD", "PrimalDual", "SSCA rows", "PCFedAvg", "FedSGD columns")  # rows, personal models and columns
 FAULTS = ("", " job", " saving", " full disk", " clock", " stall", " other data")  # of a party
 AT_SERVER = ("", " saving", " full disk", " clock")
-ROUNDS_A_FAULT = {"flare": 150, "flower": 6}
+ROUNDS_A_FAULT = {"flare": 150, "flower": 4}
 SAVE_SECONDS = {"flare": 0.5, "flower": 4.0}
 JUMP = 3600.0  # seconds by which a clock jumps
 WITHIN = 1e-10
@@ -57,14 +66,63 @@ def pact(rounds: int, method: str = "SCAFFOLD", save: float = 0.5, root: pathlib
     return f"{hooks}{text}\n_rows = load\n\n\ndef load(party):\n    return {rows}\n"
 
 
-def some_faults(count: int, chance: random.Random, engine: str) -> list[str]:
-    """So many, at random: every kind equally often before any comes again."""
-    kinds = [f"server{fault}" for fault in AT_SERVER]
-    kinds += [f"{chance.choice(PARTIES)}{fault}" for fault in FAULTS if fault != " job" or engine == "flare"]
-    found: list[str] = []
-    while len(found) < count:
-        found += chance.sample(kinds, len(kinds))
-    return found[:count]
+COMBINATIONS = len(METHODS) * (len(AT_SERVER) + len(FAULTS) + len(AT_SERVER) + len(FAULTS) - 1)  # no job on Flower
+
+
+class Plan(NamedTuple):
+    """One run of a soak."""
+
+    engine: str
+    method: str
+    faults: list[str]
+    seed: int
+
+
+def kinds_on(engine: str) -> list[str]:
+    """Every kind of fault that an engine's run may meet."""
+    return [f"server{fault}" for fault in AT_SERVER] + [
+        f"a party{fault}" for fault in FAULTS if fault != " job" or engine == "flare"
+    ]
+
+
+def plans(
+    pairs: Sequence[tuple[str, str]],
+    seen: Sequence[dict[str, Any]],
+    *,
+    each: int,
+    seed: int,
+    count: int | None = None,
+    faults: Sequence[str] | None = None,
+) -> list[Plan]:
+    """The runs that are left to do.
+
+    - `pairs`: engines and methods. `seen`: records of earlier runs; what happened in those that finished is not repeated.
+    - `each`: faults of a run, at most. `seed`: of their order and of the parties that they happen to.
+    - `count`: faults in all, shared out over the pairs, each kind before any comes again (default: None, each kind once).
+    - `faults`: these in turn (default: None, all kinds).
+    """
+    found = []
+    for number, (engine, method) in enumerate(pairs):
+        chance = random.Random(f"{seed} {len(seen)} {engine} {method}")
+        kinds = list(faults or kinds_on(engine))
+        share = len(kinds) if count is None else count // len(pairs) + (number < count % len(pairs))
+        happened = collections.Counter(
+            kind_of(fault)
+            for run in seen
+            if (run["engine"], run["method"]) == (engine, method)
+            for fault in run["faults"]
+        )
+        left = []
+        for kind in (kinds * share)[:share]:
+            if happened[kind_of(kind)]:
+                happened[kind_of(kind)] -= 1
+            else:
+                left.append(kind.replace("a party", chance.choice(PARTIES)))
+        if not faults:
+            chance.shuffle(left)
+        runs = -(-len(left) // each)
+        found += [Plan(engine, method, left[run::runs], chance.randrange(1 << 30)) for run in range(runs)]
+    return found
 
 
 def disturbed(
@@ -89,7 +147,7 @@ def disturbed(
         yield f"fault {number} of {len(faults)}: {fault}, after round {rounds} was saved: {said}"
         if ended is not None:
             run.begin(resume=True)
-    said = resumed_until(run, run.stopped)
+    said = resumed_until(run, run.finished)
     yield f"final result: {said.splitlines()[0] if said else ''}"
 
 
@@ -175,110 +233,100 @@ def distance(kits: pathlib.Path, name: str) -> float:
     return float(max(far))
 
 
-def soak(engine: str, method: str, faults: list[str], seed: int, stall: float, rounds: int) -> dict[str, Any]:
-    """One run after the other, of so many rounds a fault, until all faults have happened; what was seen."""
-    lines, far, began = [], [], time.monotonic()
-    chance, left = random.Random(seed), list(faults)
+def soak(plan: Plan, stall: float, rounds: int | None) -> dict[str, Any]:
+    """One run after the other, of so many rounds a fault, until all faults have happened; what was seen, also where it failed."""
+    lines: list[str] = []
+    logs: dict[str, str] = {}
+    far, failed, began = [], None, time.monotonic()
+    try:
+        for answer in _runs(plan, stall, rounds or ROUNDS_A_FAULT[plan.engine], lines, logs):
+            far.append(answer)
+            assert answer <= WITHIN, f"the answer is {answer:.1e} from the undisturbed run's"
+    except Exception:
+        failed = traceback.format_exc()
+    seconds = round(time.monotonic() - began)
+    record = {"engine": plan.engine, "method": plan.method, "seed": plan.seed, "seconds": seconds, "lines": lines}
+    if failed is not None:
+        return {**record, "faults": [], "meant": plan.faults, "failed": failed, "logs": logs}
+    return {**record, "faults": plan.faults, "far": max(far)}
+
+
+def _runs(plan: Plan, stall: float, rounds: int, lines: list[str], logs: dict[str, str]) -> Iterator[float]:
+    """Adds what happened to `lines`, and where it fails the ends of all logs to `logs`; how far each answer is from the
+    undisturbed run's."""
+    began, chance, left = time.monotonic(), random.Random(plan.seed), list(plan.faults)
     while left:
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
             (root / "orders").mkdir()
             file = root / "soak.py"
-            file.write_text(pact(rounds * (1 + len(left)), method, SAVE_SECONDS[engine], root))
+            file.write_text(pact(rounds * (1 + len(left)), plan.method, SAVE_SECONDS[plan.engine], root))
             policy, environment = TESTS / "as_in_one_process.toml", {"HOME": folder}
             made = (
                 flare(file, PARTIES, root / "kits", policy)
-                if engine == "flare"
+                if plan.engine == "flare"
                 else flower(file, PARTIES, root / "kits", policy, environment)
             )
             federation: Any = made[0]
-            with federation:
-                for line in disturbed(federation, "soak", left, chance, stall, made[1]):
-                    print(f"{time.monotonic() - began:6.0f} s  {engine}, {method}: {line}", flush=True)
-                    lines.append(line)
-            done = sum(line.startswith("fault") for line in lines) - (len(faults) - len(left))
+            before = len(lines)
+            try:
+                with federation:
+                    for line in disturbed(federation, "soak", left, chance, stall, made[1]):
+                        print(f"{time.monotonic() - began:6.0f} s  {plan.engine}, {plan.method}: {line}", flush=True)
+                        lines.append(line)
+            except Exception:
+                for log in (root / "kits").rglob("log*.txt"):
+                    logs[str(log.relative_to(root))] = log.read_text(errors="replace")[-6000:]
+                raise
+            done = sum(line.startswith("fault") for line in lines[before:])
             left, rounds = left[done:], rounds if done else 4 * rounds
-            far.append(distance(root / "kits", "soak"))
-            print(f"the answer is {far[-1]:.1e} from the undisturbed run's", flush=True)
-            assert far[-1] <= WITHIN
-    return {
-        "engine": engine, "method": method, "faults": faults, "lines": lines, "far": max(far, default=0.0),
-        "seconds": time.monotonic() - began,
-    }  # fmt: skip
-
-
-def page(seen: Sequence[dict[str, Any]]) -> str:
-    """docs/soak.md."""
-    lines = [line for each in seen for line in each["lines"] if line.startswith("fault")]
-    table: dict[tuple[str, str], dict[str, int]] = {}
-    for each in seen:
-        for line in each["lines"]:
-            found = re.fullmatch(r"fault \d+ of \d+: (\w+)( [a-z ]+)?, after round \d+ was saved: (.*)", line)
-            if found is None:
-                continue
-            who, kind, said = found.groups()
-            kind = (kind or " killed").strip()
-            what = f"{'the server' if who == 'server' else 'a party'}: {kind}"
-            said = re.sub("'?(north|south|west)'?", "…", said)
-            counts = table.setdefault((each["engine"], what), {})
-            counts[said] = counts.get(said, 0) + 1
-    rows = [
-        f"| {engine} | {what} | {sum(said.values())} | {'; '.join(f'{n} x “{words}”' for words, n in said.items())} |"
-        for (engine, what), said in sorted(table.items())
-    ]
-    ends = [
-        f"| {each['engine']} | {each['method']} | {sum(x.startswith('fault') for x in each['lines'])} | {each['far']:.1e} | "
-        f"{each['seconds']:.0f} |"
-        for each in seen
-    ]
-    worst = max((each["far"] for each in seen), default=0.0)
-    return "\n".join(
-        [
-            "# What runs survive",
-            "",
-            f"Written by `make soak` (`python tests/soak.py --kills {len(lines)} --page docs/soak.md`): {len(lines)} faults in "
-            f"{len(seen)} runs on this machine, {len(lines)} recoveries; the worst answer is {worst:.1e} from that of the "
-            "undisturbed run in one process. What each fault is, is in [tests/soak.py](../tests/soak.py).",
-            "",
-            "| engine | what happened | times | what the run said |",
-            "|---|---|---|---|",
-            *rows,
-            "",
-            "“went on”: the run did not stop. Every other sentence is that of a clean stop, after which the run was resumed.",
-            "",
-            "| engine | method | faults | answer differs by | seconds |",
-            "|---|---|---|---|---|",
-            *ends,
-            "",
-        ]
-    )
+            yield distance(root / "kits", "soak")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="make soak", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--kills", type=int, default=100, help="faults in all")
+    parser.add_argument(
+        "--kills", type=int, help="faults in all (default: every kind once, for each method and engine)"
+    )
     parser.add_argument("--engines", nargs="+", choices=("flare", "flower"), default=["flare", "flower"])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--faults", nargs="+", help='these in turn, such as "north saving" (default: at random)')
+    parser.add_argument("--each", type=int, default=5, help="faults of a run, at most")
+    parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
     parser.add_argument("--stall", type=float, default=60.0, help="seconds that the network stalls")
     parser.add_argument("--rounds", type=int, help=f"of a run for each fault (default: {ROUNDS_A_FAULT})")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--log", type=pathlib.Path, help="records of runs, added to, and read at the beginning (default: none)"
+    )
     parser.add_argument("--page", type=pathlib.Path, help="where to write the summary (default: nowhere)")
     args = parser.parse_args()
-    chance = random.Random(args.seed)
-    runs = [(engine, method) for method in args.methods for engine in args.engines][: args.kills]
-    seen = []
-    for number, (engine, method) in enumerate(runs):
-        count = args.kills // len(runs) + (number < args.kills % len(runs))
-        faults = (args.faults * count)[:count] if args.faults else some_faults(count, chance, engine)
-        rounds = args.rounds or ROUNDS_A_FAULT[engine]
-        seen.append(soak(engine, method, faults, args.seed + number, args.stall, rounds))
-        if args.page is not None:
-            args.page.write_text(page(seen))
-    happened = sum(line.startswith("fault") for each in seen for line in each["lines"])
-    print(f"{happened} faults, {happened} recoveries; the worst answer is {max(each['far'] for each in seen):.1e} away")
+    seen = [json.loads(line) for line in args.log.read_text().splitlines()] if args.log and args.log.exists() else []
+    pairs = [(engine, method) for method in args.methods for engine in args.engines]
+    left = plans(pairs, seen, each=args.each, seed=args.seed, count=args.kills, faults=args.faults)
+    apart = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(args.jobs, apart, max_tasks_per_child=1) as pool:
+        running = [pool.submit(soak, plan, args.stall, args.rounds) for plan in left]
+        for ended in concurrent.futures.as_completed(running):
+            seen.append(ended.result())
+            if "failed" in seen[-1]:
+                print("\n".join([f"FAILED: {seen[-1]['engine']}, {seen[-1]['method']}", *seen[-1]["lines"]]))
+                print(seen[-1]["failed"], flush=True)
+            if args.log is not None:
+                with args.log.open("a") as log:
+                    log.write(json.dumps(seen[-1]) + "\n")
+            if args.page is not None:
+                args.page.write_text(page(seen, COMBINATIONS))
+    if args.page is not None:
+        args.page.write_text(page(seen, COMBINATIONS))
+    good = [run for run in seen if "failed" not in run]
+    happened, worst = sum(len(run["faults"]) for run in good), max((run["far"] for run in good), default=0.0)
+    print(
+        f"{happened} faults, {happened} recoveries; the worst answer is {worst:.1e} away; {len(seen) - len(good)} runs failed"
+    )
+    raise SystemExit(len(good) < len(seen))
 
 
 if __name__ == "__main__":

@@ -66,6 +66,13 @@ class SoakedRun(abc.ABC):
             time.sleep(0.3)
         raise TimeoutError(f"for {PATIENCE:g} s the run neither saved nor stopped")
 
+    def finished(self) -> tuple[bool, str]:
+        """Wait until the run has ended, however long it goes on."""
+        ended = None
+        while ended is None:
+            ended = self.goes_on()
+        return ended
+
     def stopped(self) -> tuple[bool, str]:
         """Wait until the run has ended."""
         deadline = time.monotonic() + PATIENCE

@@ -200,7 +200,7 @@ def test_every_method_gives_what_it_gives_in_one_process(
     model = fp.load(methods.folder / "fedpact" / slug / "model")
     assert (model.status, model.digest) == (local.status, local.digest)
     if isinstance(local.params, dict) and set(PARTIES) <= local.params.keys():
-        pacts.assert_own(local, folders, within)
+        pacts.assert_own(local, folders, name)
         for party, folder in folders.items():
             (part,) = folder.glob("*/model")
             assert fp.load(part).party == party

@@ -264,27 +264,6 @@ def test_a_site_refuses_what_is_not_for_it(deploy: SimpleNamespace, records: dic
         site_process._message_bytes("west", SimpleNamespace(content=SimpleNamespace(config_records=content)))
 
 
-def test_a_node_asks_soon_after_a_message_and_seldom_later(
-    deploy: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from fedpact.deploy.flower import node, pace
-
-    moments, slept = [0.0], []
-    clock = SimpleNamespace(monotonic=lambda: moments[-1], sleep=slept.append, time=time.time)
-    monkeypatch.setattr(pace, "time", clock)
-    monkeypatch.setattr(node, "time", clock)
-    monkeypatch.setattr(node, "flower_supernode", lambda: None)
-    loop = node.start_client_internal
-    monkeypatch.setattr(loop, "time", clock)  # as Flower's loop has the module itself
-    node.main()
-    assert isinstance(loop.time, node.Clock), "Flower's loop sleeps by ours"
-    for moment, seconds in ((0.0, 3), (10.0, 3), (100.0, 3), (101.0, 0.5), (101.5, 3)):
-        moments.append(moment)
-        loop.time.sleep(seconds)
-    assert slept == [0.2, 2.0, 3.0, 0.05, 0.2]
-    assert loop.time.time() > 0, "what else it needs of the module"
-
-
 def test_what_a_kit_holds(kit: pathlib.Path) -> None:
     for name in ("server", "north", "west"):
         start = (kit / name / "start.sh").read_text()

@@ -80,7 +80,7 @@ def compare(kit: pathlib.Path, local: fp.Result, name: str) -> None:
     assert all(list(folder.glob("*/own.npz")) for folder in folders.values()), "what is a party's own is with the party"
     assert not list(state.rglob("*own*"))
     if isinstance(local.params, dict) and set(PARTIES) <= local.params.keys():
-        pacts.assert_own(local, folders, within)
+        pacts.assert_own(local, folders, name)
         return
     with np.load(state / "answer.npz") as saved:
         flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(local.params)])

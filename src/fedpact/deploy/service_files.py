@@ -28,7 +28,7 @@ Environment=PATH={home}/venv/bin:/usr/local/bin:/usr/bin:/bin
 # Environment=FEDPACT_LOG=json
 ExecStart=/bin/bash -c "exec {start}"
 Restart=on-failure
-RestartSec=70
+RestartSec=10
 UMask=0077
 NoNewPrivileges=yes
 PrivateTmp=yes

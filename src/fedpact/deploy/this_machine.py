@@ -2,6 +2,7 @@
 
 import contextlib
 import pathlib
+import random
 import re
 import signal
 import socket
@@ -14,12 +15,20 @@ from fedpact.deploy.overview import as_text, statuses
 from fedpact.deploy.status import FAILURE
 from fedpact.run.saved_model import MODEL
 
+OWN_PORTS = range(10_000, 32_768)
+
 
 def free_port() -> int:
-    """A TCP port of this machine that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A TCP port of this machine that nothing listens on now, drawn at random from those below Linux's own for outgoing
+    connections: what asks for it may take seconds to listen, and until then no connection of another process takes it.
+
+    Raises OSError where none of a hundred is free.
+    """
+    for port in random.SystemRandom().sample(OWN_PORTS, 100):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise OSError(f"no free port was found between {OWN_PORTS[0]} and {OWN_PORTS[-1]}")
 
 
 class Attempt(NamedTuple):

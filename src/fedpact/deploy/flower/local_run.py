@@ -68,14 +68,20 @@ class LocalFederation:
 
     def stop(self, name: str, how: signal.Signals = signal.SIGTERM) -> None:
         """Stop the server or a site and all processes that it has started, by signal `how` and after 10 s by SIGKILL."""
-        process = self.running.pop(name)
-        descendants = _descendants(process.pid)  # the superlink puts its executor into a group of its own
-        _signal([-process.pid], how)
+        self._stop([name], how)
+
+    def _stop(self, names: Sequence[str], how: signal.Signals = signal.SIGTERM) -> None:
+        processes = [self.running.pop(name) for name in names]
+        groups = [-process.pid for process in processes]
+        # the superlink puts its executor into a group of its own
+        descendants: set[int] = set().union(*(_descendants(process.pid) for process in processes))
+        _signal(groups, how)
         deadline = time.monotonic() + STOP_SECONDS
-        while time.monotonic() < deadline and (process.poll() is None or _alive(descendants)):
+        while time.monotonic() < deadline and (any(p.poll() is None for p in processes) or _alive(descendants)):
             time.sleep(0.05)
-        _signal([-process.pid, *_alive(descendants)], signal.SIGKILL)
-        process.wait()
+        _signal([*groups, *_alive(descendants)], signal.SIGKILL)
+        for process in processes:
+            process.wait()
 
     def run(self, *, resume: bool = False, wait: float | None = None, limit: float | None = None) -> str:
         """Run the pact once, by the kit's `run.sh`.
@@ -102,8 +108,8 @@ class LocalFederation:
                 self._wait_for_server()
 
     def close(self) -> None:
-        for name in sorted(self.running, key=lambda name: name == "server"):  # sites first: they sign off at the server
-            self.stop(name)
+        self._stop([name for name in self.running if name != "server"])  # they sign off at the server
+        self._stop(list(self.running))
 
     def _wait_for_server(self) -> None:
         deadline = time.monotonic() + START_SECONDS

@@ -11,6 +11,7 @@ from typing import Any
 
 from fedpact.deploy.flower import require_flower
 from fedpact.deploy.flower.channel import FlowerChannel
+from fedpact.deploy.flower.pace import pull_soon
 from fedpact.deploy.server import serve
 from fedpact.deploy.status import start_log
 from fedpact.files import OWN_FILE, private_folder, write
@@ -45,6 +46,7 @@ def _main(grid: Any, context: Any) -> None:
     state = private_folder(folder / "state")
     (state / LOG_FILE).touch(OWN_FILE)
     start_log(state / LOG_FILE)  # stderr is shown by run.sh, and kept by nobody
+    pull_soon()
     channel = FlowerChannel(grid, wait=float(config["wait"]))
     with _locked(state):
         try:

@@ -14,16 +14,20 @@ of flwr, so the extra `fedpact[flower]` pins the versions that were tested.
 """
 
 import argparse
+import contextlib
 import os
+import signal
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable
+from concurrent.futures import Future, wait
+from typing import Any
 
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.common.constant import ErrorCode, SubStatus
-from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from flwr.proto.runtime_pb2 import AcquireTaskRequest, PushTaskOutputRequest
 from flwr.supercore.constant import TaskType
 from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
 from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVersionHttpInterceptor
@@ -31,7 +35,7 @@ from flwr.supercore.retry import make_simple_http_retry_invoker
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
-from fedpact.deploy.flower.pace import Pace
+from fedpact.deploy.flower.pace import Pace, pull_soon
 from fedpact.deploy.party import Site
 from fedpact.deploy.status import start_log
 
@@ -53,24 +57,50 @@ def handle_messages(answer: Callable[[bytes], bytes], party: str, address: str) 
     - `party`: the party's name; messages for another are rejected.
     - `address`: `host:port` of the node on this machine.
     """
-    client, pace = _client(address), Pace(MESSAGE_POLL, SLOWEST_POLL)
+    client, pace, next_token = _client(address), Pace(MESSAGE_POLL, SLOWEST_POLL), ""
+
+    def acquire() -> str:
+        return client.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])).token
+
     while True:
         try:
-            task = client.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP]))
-            if task.token:
+            token, next_token = next_token or acquire(), ""
+            if token:
                 pace.again()
-                _handle_message(answer, party, _client(address, RuntimeTokenHttpInterceptor(task.token)))
+                node = _client(address, RuntimeTokenHttpInterceptor(token))
+                next_token = handle_message(answer, party, node, acquire)
                 continue
         except Exception:
             traceback.print_exc()
         pace.wait()
 
 
-def _handle_message(answer: Callable[[bytes], bytes], party: str, node: RuntimeHttpClient) -> None:
+def handle_message(
+    answer: Callable[[bytes], bytes], party: str, node: RuntimeHttpClient, acquire: Callable[[], str]
+) -> str:
+    """Reply to one message, unless the node has the next one before all of this one has come.
+
+    A node announces a message before it has all of its parts, and Flower waits for them for two hours. Where the server was
+    killed meanwhile they never come; the node gives the message up and takes the next, without a word to this process.
+
+    - `node`: the client with the token of the message's task. `acquire`: the token of the next task, or "".
+
+    Returns "", or the token of the next task.
+    """
     heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(node))  # a reply may take long
     heartbeat.start()
     try:
-        message, context, *_ = pull_task_input(node)
+        pulled: Future[tuple[Any, ...]] = Future()
+        threading.Thread(target=_pull, args=(node, pulled), daemon=True).start()
+        while wait([pulled], MESSAGE_POLL).not_done:
+            token = acquire()
+            if token:
+                print("fedpact: a message did not come, and the next one is there", file=sys.stderr, flush=True)
+                given_up = PushTaskOutputRequest(sub_status=SubStatus.FAILED, details="its message did not come")
+                with contextlib.suppress(Exception):
+                    node.PushTaskOutput(given_up)
+                return token
+        message, context, *_ = pulled.result()
         try:
             content = RecordDict({"fedpact": ConfigRecord({"message": answer(_message_bytes(party, message))})})
             reply, status = Message(content, reply_to=message), SubStatus.COMPLETED
@@ -82,9 +112,17 @@ def _handle_message(answer: Callable[[bytes], bytes], party: str, node: RuntimeH
             status = SubStatus.FAILED
         push_message(node, reply, context)
         push_task_output(node, context, status, "")
+        return ""
     finally:
         heartbeat.stop()
         node.close()
+
+
+def _pull(node: RuntimeHttpClient, pulled: "Future[tuple[Any, ...]]") -> None:
+    try:
+        pulled.set_result(pull_task_input(node))
+    except Exception as error:
+        pulled.set_exception(error)
 
 
 def _message_bytes(party: str, message: Message) -> bytes:
@@ -131,7 +169,10 @@ def main() -> None:
     parser.add_argument("--address", required=True, help="host:port of the node on this machine")
     args = parser.parse_args()
     threading.Thread(target=exit_with_node, args=(args.node,), daemon=True).start()
+    # It ends with its node, which gets Ctrl-C too. Flower sends SIGINT where a node that began anew does not know a task.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     start_log()
+    pull_soon()
     site = Site(args.pact, args.party, args.folder, args.policy)
     print(f"fedpact: the site of {args.party} is ready", file=sys.stderr, flush=True)
     handle_messages(site.answer, args.party, args.address)

@@ -126,7 +126,7 @@ certificate of the last one again. `fedpact.service` and `Containerfile` in each
 docs/operations.md of fedpact, which is also on upgrades and on replacing keys.
 
 **To resume** after anything was stopped or lost: start what is not running (1, 3), then `server/run.sh --resume`. A site that
-was killed (not stopped by Ctrl-C) can be restarted after a minute: until then the server considers its node online.
+was killed (not stopped by Ctrl-C) is refused for a minute, as the server considers its node online; it tries until it is taken.
 Ctrl-C in `run.sh` leaves the log, not the run; a run ends with `server/start.sh`.
 
 ## Where things are
