@@ -19,7 +19,8 @@ from problems import SQUARED, excess, regression
 import fedpact as fp
 from fedpact.algorithms.parts.in_units import LEARN_UNITS
 from fedpact.engines.local import LocalNetwork
-from fedpact.federation.buckets import FILL, SMALL, buckets
+from fedpact.federation import buckets as bucketing
+from fedpact.federation.buckets import FILL, SMALL, buckets, in_one
 from fedpact.problem.oracle import Oracle
 from fedpact.protocol.algorithm import Answer, Begin, Goal, Info, Method, Status
 from fedpact.protocol.messages import Reply, combine, merge, size_in_bytes
@@ -90,6 +91,39 @@ def test_padding_is_bounded(sizes: list[int]) -> None:
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=40))
 def test_tables_read_whole_are_not_padded(sizes: list[int]) -> None:
     assert all(len({sizes[i] for i in bucket}) == 1 for bucket in buckets(sizes, exact=True))
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=6), st.integers(0, 3))
+def test_consecutive_parts_are_one_array(sizes: list[int], before: int) -> None:
+    rows = np.arange(3 * (before + sum(sizes))).reshape(-1, 3)
+    ends = before + np.cumsum(sizes)
+    parts = [rows[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+    whole = in_one(parts)
+    assert whole is not None
+    np.testing.assert_array_equal(whole, rows[before:])
+    assert np.shares_memory(whole, rows)
+    assert not whole.flags.writeable
+    assert in_one([part.copy() for part in parts]) is None
+    if len(parts) > 1:
+        assert in_one(parts[::-1]) is None
+        assert in_one([parts[0], *(part.astype(float) for part in parts[1:])]) is None
+
+
+def test_many_rows_are_neither_padded_nor_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    table = fp.Table(x=rng.normal(size=(51, 2)), y=rng.normal(size=51))
+    parties = fp.split_rows(dict(zip("abc", table.cut([17, 17, 17]), strict=True)))
+    problem = fp.minimize(fp.mean(SQUARED))
+    shapes = []
+    monkeypatch.setattr(jax, "device_put", lambda bound: shapes.append(bound.stacks[0].rows["x"]) or bound)
+    for much in (bucketing.MUCH, 0):
+        monkeypatch.setattr(bucketing, "MUCH", much)
+        bind(problem, parties, None, start=None, seed=0, disclose=None)
+    few, many = shapes
+    assert few.shape == (3, 18, 2)
+    assert not np.shares_memory(few, table["x"])
+    assert np.shares_memory(many, table["x"])
+    np.testing.assert_array_equal(many.reshape(51, 2), table["x"])
 
 
 # exchanges

@@ -1,6 +1,6 @@
 """Parties of like size share a bucket, so that unequal parties run vectorised without waste worth naming."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from fedpact.problem.program import Program
 
 FILL = 0.8  # a party joins a bucket when it fills at least this part of it
 SMALL = 0.02  # buckets with less than this part of all rows are padded into the next larger one
+MUCH = 20_000_000  # numbers of a bucket above which copying them takes longer than compiling for another size
 MOST_SIZES = 32  # distinct party sizes that a function reading whole tables may meet, each compiled apart
 
 
@@ -65,10 +66,12 @@ def stacked(
     """Oracles of one bucket with a leading party axis, on numpy; short tables repeat their first row, with weight zero.
 
     `exact`: no padding. Else, where all functions are known to treat each row by itself, all are padded to one of a few sizes,
-    so that a party that gains a row, or another fold of a cross-validation, finds its program compiled.
+    so that a party that gains a row, or another fold of a cross-validation, finds its program compiled; very many rows are not,
+    and if all parties have equally many, they are not copied either.
     """
     room = max(table.rows for table in tables)
-    if not exact and not any(atom.may_do_anything for atom, _ in program.atoms):
+    numbers = len(tables) * room * sum(tables[0][name][:1].size for name in columns)
+    if not exact and numbers <= MUCH and not any(atom.may_do_anything for atom, _ in program.atoms):
         room = _rounded_up(room)
 
     rows: Any = {name: _padded([table[name] for table in tables], room) for name in columns}
@@ -83,8 +86,34 @@ def stacked(
 def _padded(columns: list[np.ndarray], room: int) -> np.ndarray:
     """One column of all these parties, as JAX will see it."""
     first = numeric({"": columns[0][:1]})[""]
-    together = np.empty((len(columns), room, *first.shape[1:]), np.result_type(first, *{c.dtype for c in columns}))
+    shape, dtype = (len(columns), room, *first.shape[1:]), np.result_type(first, *{c.dtype for c in columns})
+    whole = in_one(columns) if all(len(column) == room for column in columns) else None
+    if whole is not None and whole.dtype == dtype:
+        return whole.reshape(shape)
+    together = np.empty(shape, dtype)
     for own, column in zip(together, columns, strict=True):
         own[: len(column)] = column
         own[len(column) :] = column[0]
     return together
+
+
+def in_one(parts: Sequence[np.ndarray]) -> np.ndarray | None:
+    """Consecutive parts of one array as one, to be read only and not copied; None where they are anything else."""
+    first, rows = parts[0], 0
+    place = _address(first)
+    for part in parts:
+        of_the_same = part.base is not None and part.base is first.base and part.dtype == first.dtype
+        if (
+            not of_the_same
+            or not part.flags.c_contiguous
+            or part.shape[1:] != first.shape[1:]
+            or _address(part) != place
+        ):
+            return None
+        place += part.nbytes
+        rows += len(part)
+    return np.lib.stride_tricks.as_strided(first, (rows, *first.shape[1:]), first.strides, writeable=False)
+
+
+def _address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedpact.arrays import key_of
-from fedpact.federation.buckets import arrays
+from fedpact.federation.buckets import arrays, in_one
 from fedpact.federation.rows import same_features, title
 from fedpact.federation.table import INPUTS, Table
 from fedpact.problem.atoms import Atom, Scope
@@ -201,7 +201,11 @@ def check_columns(columns: tuple[str, ...], holders: list[Holder]) -> None:
                 raise ValueError(
                     f"column {name!r} is {own.dtype} at {holder.title} and {at_first.dtype} at {first.title}"
                 )
-            check_finite(name, holder)
+    for name in columns:
+        everybody = in_one([holder.table[name] for holder in holders])
+        if everybody is None or not _is_finite(everybody):
+            for holder in holders:
+                check_finite(name, holder)
 
 
 def check_finite(name: str, holder: Holder) -> None:

@@ -200,11 +200,11 @@ class Bound(eqx.Module):
 
     def by_name(self, states: Any) -> dict[str, Any]:
         """States, stacked as the parties are, by the parties' names and in their order."""
-        by_place = {
-            place: jax.tree.map(lambda leaf, at=at: np.asarray(leaf[at]), stack)
-            for stack, bucket in zip(states, self.order, strict=True)
-            for at, place in enumerate(bucket)
-        }
+        by_place: dict[int, Any] = {}
+        for stack, bucket in zip(states, self.order, strict=True):
+            leaves, tree = jax.tree.flatten(stack)
+            for at, place in enumerate(bucket):
+                by_place[place] = jax.tree.unflatten(tree, [np.asarray(leaf[at]) for leaf in leaves])
         return {name: by_place[place] for place, name in enumerate(self.names)}
 
     def by_bucket(self, per_party: Sequence[Any]) -> Any:
