@@ -25,12 +25,21 @@ from fedpact.run.pact import Pact
 runner = CliRunner()
 CLEAR = ("front door", "InteriorPoint counting", "PersonalProjected")  # also with `privacy` None, "… in the clear"
 CHECKED = "ProxAL Newton"  # also with the parties' keys, "… checked"
+MORE = {
+    "FedAvg with fewer steps later": pacts.PACTS["FedAvg"].replace("local_steps=3", "local_steps=[3, 2]"),
+    "FedBCD in a box": pacts.PACTS["FedBCD"]
+    .replace("fp.l2(0.01)", "fp.box(-1, 1)")
+    .replace("FedBCD()", "FedBCD(step=0.1)"),
+}
 
 
 @pytest.fixture(scope="module")
 def listings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, MessageList]:
     folder = tmp_path_factory.mktemp("pacts")
     found = {name: wire(Pact(pacts.written(folder, name))) for name in pacts.PACTS}
+    for name, text in MORE.items():
+        (folder / "more.py").write_text(text)
+        found[name] = wire(Pact(folder / "more.py"))
     for name in CLEAR:
         pact = pacts.written(folder, name)
         pact.write_text(f"{pact.read_text()}\noptions = {{**globals().get('options', {{}}), 'privacy': None}}\n")

@@ -155,6 +155,7 @@ def solve(
     method = from_starts(algorithm, setting, starts)
     if starts > 1 and isinstance(parties, Parties):
         bound = bound.with_starts(drawn_starts(problem, parties, seed, starts - 1))
+    begun = digest_of_start(bound)  # before hosts have parts of it only
     with kept_programs(), ProgressLine(progress) as line:
         bound, network = (engine or Local()).connect(bound)
         with line.waiting("compiling ..."):
@@ -165,7 +166,7 @@ def solve(
                 "problem": digest(problem.public),
                 "algorithm": digest(method),
                 "data": digest_of_data(parties, own, problem.personal),
-                "start": digest_of_start(bound),
+                "start": begun,
                 "seed": seed,
                 "disclose": bound.discloses,
                 **({"secure": True} if secure else {}),

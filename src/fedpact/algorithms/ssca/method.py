@@ -114,6 +114,10 @@ class SSCA(Algorithm):
             check("SSCA", "measure", self.measure, lambda x: x >= 1, "a number of rounds, or None", whole=True)
         if self.wire not in ("float64", "float32"):
             raise ValueError(f"SSCA(wire={self.wire!r}): 'float64' or 'float32'")
+        if not isinstance(self.surrogates, Mapping | None):
+            raise TypeError(
+                f"SSCA(surrogates={self.surrogates!r}): fp.Surrogates by name, such as {{'objective': …}}, or None"
+            )
         for name, surrogate in (self.surrogates or {}).items():
             if not isinstance(surrogate, Surrogate):
                 raise TypeError(f"SSCA(surrogates={{{name!r}: {surrogate!r}}}): an fp.Surrogate(q, p)")
