@@ -30,6 +30,11 @@ MORE = {
     "FedBCD in a box": pacts.PACTS["FedBCD"]
     .replace("fp.l2(0.01)", "fp.box(-1, 1)")
     .replace("FedBCD()", "FedBCD(step=0.1)"),
+    "SSCA with surrogates": f"""{pacts.ROWS}
+problem = free
+own = fp.Surrogate(lambda w, rows: rows["x"], lambda q, w: q @ w["w"])
+algorithm = fp.SSCA(10, surrogates={{"objective": own}})
+""",
 }
 
 

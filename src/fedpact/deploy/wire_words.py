@@ -4,6 +4,7 @@ A field is looked up by the end of its name ("units.parameters", then "parameter
 "step: name". A field of a method of your own that is not here is called by its name.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Literal
 
@@ -33,7 +34,7 @@ def reveals(kind: Kind, secure: bool, parties: int) -> str:
 
 def words_for(name: str, step: str, table: Mapping[str, str]) -> str | None:
     """A field's words. `name`: with dots, as "units.parameters"; `step`: what the party does with it or sends it after."""
-    parts = name.split(".")
+    parts = re.sub(r"\[\d+\]$", "", name).split(".")  # of several alike
     ends = [".".join(parts[at:]) for at in range(len(parts))]
     return next((table[key] for end in ends for key in (f"{step}: {end}", end) if key in table), None)
 
@@ -154,6 +155,7 @@ UP = {
     "residual": "how exactly it solved its local problem",
     "distance_squared": "its squared distance from the common point",
     "acceleration_products": "products of its last steps, to speed up",
+    "q": "sums over a batch of its rows of what a surrogate of the pact reads of each",
     # columns
     "embedding": "the output of its part of the model, for each row",
     "squared_norm": "the squared length of its part of the parameters",
