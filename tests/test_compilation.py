@@ -2,6 +2,8 @@
 
 import fcntl
 import pathlib
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -131,3 +133,16 @@ def test_processes_of_one_machine_compile_one_after_the_other(
             pass
     with lock.open() as another:
         fcntl.flock(another, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_first_answer_waits_for_no_import_of_scipy() -> None:
+    program = """
+import sys
+import fedpact as fp
+rows = fp.Table(x=[[1.0], [2.0], [0.5], [3.0]] * 6, y=[0, 1, 0, 1] * 6)
+loss = fp.logistic_loss(fp.linear(bias=True))
+result = fp.solve(fp.minimize(fp.mean(loss), regularizer=fp.l2(1e-2)), fp.split_rows(rows, parties=3))
+assert result.status == "converged"
+sys.exit(", ".join({"scipy.special", "scipy.optimize", "scipy.stats", "sklearn", "pandas", "optax"} & set(sys.modules)) or 0)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

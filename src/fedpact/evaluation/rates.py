@@ -13,8 +13,6 @@ import functools
 from typing import Any, Literal, get_args
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import betaincinv, ndtri
 
 Measure = Literal["accuracy", "selection_rate", "true_positive_rate", "false_positive_rate", "precision", "auc"]
 MEASURES: tuple[Measure, ...] = get_args(Measure)
@@ -134,6 +132,8 @@ def _effective(sums: np.ndarray, squares: np.ndarray) -> float:
 
 
 def _clopper_pearson(rate: float, rows: float, confidence: float) -> tuple[float, float]:
+    from scipy.special import betaincinv
+
     if not rows:
         return 0.0, 1.0
     tail, hits, misses = (1 - confidence) / 2, rate * rows, (1 - rate) * rows
@@ -143,6 +143,9 @@ def _clopper_pearson(rate: float, rows: float, confidence: float) -> tuple[float
 
 
 def _newcombe(auc: float, error: float, negatives: float, positives: float, confidence: float) -> tuple[float, float]:
+    from scipy.optimize import brentq
+    from scipy.special import ndtri
+
     if not (negatives and positives):
         return 0.0, 1.0
     z, mean = float(ndtri((1 + confidence) / 2)), (negatives + positives) / 2

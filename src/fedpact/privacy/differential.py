@@ -5,7 +5,6 @@ import math
 import secrets
 
 import numpy as np
-from scipy.special import ndtri
 
 from fedpact.federation.setting import Setting
 from fedpact.privacy.accounting import accountant, epsilon_spent, noise_multiplier
@@ -184,4 +183,6 @@ class PrivacySpent:
 def secret_normals(shape: tuple[int, ...]) -> np.ndarray:
     """Standard normal numbers from the operating system's cryptographic generator, by the inverse of their distribution."""
     words = np.frombuffer(secrets.token_bytes(8 * math.prod(shape)), np.uint64) >> np.uint64(11)
+    from scipy.special import ndtri  # which takes long to import
+
     return ndtri((words.astype(float) + 0.5) / 2.0**53).reshape(shape)
