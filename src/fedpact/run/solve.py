@@ -155,7 +155,7 @@ def solve(
     method = from_starts(algorithm, setting, starts)
     if starts > 1 and isinstance(parties, Parties):
         bound = bound.with_starts(drawn_starts(problem, parties, seed, starts - 1))
-    begun = digest_of_start(bound)  # before hosts have parts of it only
+    begun = None if save is None else digest_of_start(bound)  # before hosts have parts of it only
     with kept_programs(), ProgressLine(progress) as line:
         bound, network = (engine or Local()).connect(bound)
         with line.waiting("compiling ..."):
