@@ -1,10 +1,7 @@
 """Commands for runs across organisations."""
 
-import contextlib
 import pathlib
-import threading
 import time
-from collections.abc import Callable, Iterator
 from json import dumps
 from typing import Annotated
 
@@ -104,6 +101,7 @@ def deploy(
     from fedpact.deploy.this_machine import progress_in, reasons_in
     from fedpact.run.pact import Pact
     from fedpact.run.pact_files import pact_files
+    from fedpact.run.progress import each_half_second
 
     agreement = None
     try:
@@ -116,7 +114,7 @@ def deploy(
                 status = f"{engine}: starting the server and {names}, running the pact; the logs are in {out}"
                 with (
                     Console(stderr=True).status(status) as live,
-                    _each_half_second(lambda: live.update(f"{status}\n{progress_in(out)}")),
+                    each_half_second(lambda: live.update(f"{status}\n{progress_in(out)}")),
                 ):
                     tell = live.console.print
                     message = chosen.try_here(file, agreement.parties, out, wait=wait, retry=retry, tell=tell)
@@ -197,24 +195,6 @@ def verify(
     typer.echo(str(verification))
     if not verification.ok:
         raise typer.Exit(3)
-
-
-@contextlib.contextmanager
-def _each_half_second(call: Callable[[], None]) -> Iterator[None]:
-    """Call something again and again while the block lasts."""
-    ended = threading.Event()
-
-    def again() -> None:
-        while not ended.wait(0.5):
-            call()
-
-    calling = threading.Thread(target=again, daemon=True)
-    calling.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        calling.join()
 
 
 @app.command()

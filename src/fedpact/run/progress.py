@@ -4,11 +4,29 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, TextIO
 
 import jax.monitoring
+
+
+@contextlib.contextmanager
+def each_half_second(call: Callable[[], None]) -> Iterator[None]:
+    """Call something again and again while the block lasts."""
+    ended = threading.Event()
+
+    def again() -> None:
+        while not ended.wait(0.5):
+            call()
+
+    calling = threading.Thread(target=again, daemon=True)
+    calling.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        calling.join()
 
 
 class ProgressLine:
@@ -41,19 +59,9 @@ class ProgressLine:
         if not self.shown:
             yield
             return
-        began, ended = time.monotonic(), threading.Event()
-
-        def tick() -> None:
-            while not ended.wait(0.5):
-                self.say(f"{text} {time.monotonic() - began:.0f} s", now=True)
-
-        ticking = threading.Thread(target=tick, daemon=True)
-        ticking.start()
-        try:
+        began = time.monotonic()
+        with each_half_second(lambda: self.say(f"{text} {time.monotonic() - began:.0f} s", now=True)):
             yield
-        finally:
-            ended.set()
-            ticking.join()
 
     def __enter__(self) -> "ProgressLine":
         return self

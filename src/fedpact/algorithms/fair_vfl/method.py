@@ -31,7 +31,7 @@ import jax
 import jax.numpy as jnp
 
 from fedpact.algorithms.fair_vfl.lagrangian import Dual, Point, Terms, gradient, merit, row_curvature, values, weights
-from fedpact.algorithms.fair_vfl.moves import Iterate, MoveRule, Moves, Proposal
+from fedpact.algorithms.fair_vfl.moves import Iterate, MoveRule, Proposal
 from fedpact.algorithms.fair_vfl.pace import Clock, Pace, Timing
 from fedpact.algorithms.fair_vfl.parties import (
     Ciphertext,
@@ -45,6 +45,7 @@ from fedpact.algorithms.fair_vfl.parties import (
     combined_embedding,
     combined_proposal,
 )
+from fedpact.algorithms.fair_vfl.state import ColumnAnswer, Evaluation, RoundInfo, RoundState, ServerState
 from fedpact.algorithms.parts.batches import folded_key
 from fedpact.algorithms.parts.counted_rates import with_counted_rates
 from fedpact.algorithms.parts.multipliers import violation
@@ -55,62 +56,13 @@ from fedpact.federation.setting import Setting
 from fedpact.privacy import traced_ckks
 from fedpact.privacy.residuals import EncryptedResiduals
 from fedpact.problem.atoms import Scope
-from fedpact.protocol.algorithm import Algorithm, Answer, Begin, Goal, Info, Method, Split, Status
+from fedpact.protocol.algorithm import Algorithm, Begin, Method, Split, Status
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.options import check
 from fedpact.protocol.phases import Phase, Phases, Role, ServerData
-from fedpact.records import Record
 
 ROLES: tuple[Role, ...] = ("active", "passive")
 SLOW, STIFFER, STIFFEST = 0.5, 2.0, 1e8  # when ρ grows, how, and to what
-
-# states
-
-
-class Evaluation(Record):
-    """The Lagrangian at the server's point, with the multipliers of the round to come."""
-
-    objective: jax.Array
-    constraints: jax.Array  # c
-    dual: Dual
-    weights: jax.Array  # π
-    slope: Point
-    curvature: jax.Array
-
-
-class ServerState(Record):
-    iterate: Iterate
-    dual: Dual  # of the last round
-    evaluation: Evaluation
-    settled_violation: jax.Array  # where λ was last near the best for its ρ
-    seconds: jax.Array  # on the simulated clock
-    secret: jax.Array | None  # of encrypted residuals
-    goal: Goal
-    key: jax.Array
-    t: jax.Array
-    status: jax.Array
-
-
-class RoundState(Record):
-    """The server's state within a round: with what the parties have replied so far."""
-
-    server: ServerState
-    active: Proposal | None = None
-    passive: Proposal | None = None
-    masked_gradients: jax.Array | None = None
-
-
-class RoundInfo(Info):
-    seconds: jax.Array  # simulated, since the beginning
-    rho: jax.Array
-    pooled_constraints: jax.Array  # c
-
-
-class ColumnAnswer(Answer):
-    moves: Moves
-
-
-# options
 
 
 class FairVFL(Algorithm):
