@@ -12,6 +12,7 @@ from benchmarks import (
     against_torch,
     audit,
     cold_start,
+    compiling,
     crossing,
     decisions,
     encrypted_round,
@@ -45,6 +46,7 @@ PARTS = {
     "rates": sharp_rates,
     "large": large,
     "cold": cold_start,
+    "compiling": compiling,
     "grid": grid_search,
     "encrypted": encrypted_round,
 }

@@ -38,6 +38,7 @@ import pacts
 from soak_engines import PATIENCE, OnFlare, OnFlower, SoakedRun, flare, flower
 from soak_page import kind_of, page
 
+from fedpact.reproduce.provenance import commit
 from fedpact.run.pact import Pact
 
 TESTS = pathlib.Path(__file__).parent
@@ -245,7 +246,14 @@ def soak(plan: Plan, stall: float, rounds: int | None) -> dict[str, Any]:
     except Exception:
         failed = traceback.format_exc()
     seconds = round(time.monotonic() - began)
-    record = {"engine": plan.engine, "method": plan.method, "seed": plan.seed, "seconds": seconds, "lines": lines}
+    record = {
+        "engine": plan.engine,
+        "method": plan.method,
+        "seed": plan.seed,
+        "commit": commit(),
+        "seconds": seconds,
+        "lines": lines,
+    }
     if failed is not None:
         return {**record, "faults": [], "meant": plan.faults, "failed": failed, "logs": logs}
     return {**record, "faults": plan.faults, "far": max(far)}

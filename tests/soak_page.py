@@ -26,13 +26,14 @@ def page(seen: Sequence[dict[str, Any]], combinations: int | None = None) -> str
         if combinations
         else ""
     )
+    commits = ", ".join(sorted({run["commit"] for run in good}))
     return "\n".join(
         [
             "# What runs survive",
             "",
-            f"Written by `make soak`: {count} faults in {len(good)} runs, {count} recoveries; the worst answer is {worst:.1e} "
-            f"from that of the undisturbed run in one process. {of_all}What each fault is, is in "
-            "[tests/soak.py](../tests/soak.py).",
+            f"Written by `make soak` (records: [soak.jsonl](soak.jsonl); commits {commits}): {count} faults in {len(good)} runs, "
+            f"{count} recoveries; the worst answer is {worst:.1e} from that of the undisturbed run in one process. {of_all}"
+            "What each fault is, is in [tests/soak.py](../tests/soak.py).",
             "",
             *_failures(failed),
             "| engine | what happened | times | what the run said |",
@@ -53,7 +54,7 @@ def _by_kind(good: Sequence[dict[str, Any]]) -> list[str]:
     table: dict[tuple[str, str], dict[str, int]] = {}
     for run in good:
         for found in filter(None, map(LINE.fullmatch, run["lines"])):
-            kind, said = kind_of(found[1]), re.sub("'?(north|south|west)'?", "…", found[2])
+            kind, said = kind_of(found[1]), re.sub(r"'?(north|south|west)'?|(?<=room for )\d+", "…", found[2])
             who, what = ("the server", kind[6:]) if kind.startswith("server") else ("a party", kind[7:])
             counts = table.setdefault((run["engine"], f"{who}: {what.strip() or 'killed'}"), {})
             counts[said] = counts.get(said, 0) + 1

@@ -421,6 +421,15 @@ def test_a_column_that_may_be_missing_has_a_default() -> None:
     assert fp.solve(problem, parties, start={"w": np.zeros(1)}).params["w"][0] == pytest.approx(1.5)
 
 
+@pytest.mark.parametrize("rows", [4_999, 20_000, 20_011], ids=["few", "in pieces", "a prime number"])
+def test_products_of_very_many_rows_are_the_same_on_a_gpu(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    part = OuterProducts(rng.normal(size=(rows, 3)), rng.normal(size=rows))
+    here = part.matrix()
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    np.testing.assert_allclose(part.matrix(), here, rtol=1e-12)
+
+
 def test_outer_products_are_added_up_as_their_matrices_are():
     """What parties of one process add up in one product is the sum of what they would send."""
     rng = np.random.default_rng(0)

@@ -120,9 +120,16 @@ def test_the_page_counts_what_happened_and_quotes_what_was_said() -> None:
         "final result: finished",
     ]
     faults = ["north saving", "west saving", "server"]
-    seen = {"engine": "flare", "method": "SCAFFOLD", "faults": faults, "lines": lines, "far": 2e-15, "seconds": 61.0}
+    seen = {
+        "engine": "flare",
+        "method": "SCAFFOLD",
+        "faults": faults,
+        "lines": lines,
+        "far": 2e-15,
+        "commit": "0123abc",
+    }
     text = page([seen])
-    assert "3 faults in 1 runs, 3 recoveries; the worst answer is 2.0e-15 from" in text
+    assert "commits 0123abc): 3 faults in 1 runs, 3 recoveries; the worst answer is 2.0e-15 from" in text
     assert "| flare | a party: saving | 2 | 2 x “PartyLost: party …: is gone” |" in text
     assert "| flare | the server: killed | 1 | 1 x “went on” |" in text
     assert "| flare | SCAFFOLD | 1 | 3 | 2 | 2.0e-15 |" in text

@@ -222,8 +222,9 @@ def check_finite(name: str, holder: Holder) -> None:
 def _is_finite(column: np.ndarray) -> bool:
     if column.dtype.kind != "f":
         return True
+    flat = column.reshape(-1)
     with np.errstate(over="ignore", invalid="ignore"):
-        total = column.sum()  # faster than to look at each number; large finite ones may add up to infinity
+        total = flat @ flat  # faster than to look at each number; large finite ones may add up to infinity
     return bool(np.isfinite(total) or np.isfinite(column).all())
 
 

@@ -128,16 +128,16 @@ class Loss:
 
     def unexpected_labels(self, labels: np.ndarray, scores: Any) -> tuple[list[Any], str]:
         """The label values that this loss does not accept, and what it expects, in words."""
-        values = np.unique(labels).tolist()
         if self.labels is not None:
             one_of = ", ".join(map(str, self.labels))
-            expected = f"one of {one_of}; recode the column or give labels=(negative, positive)"
-            return [v for v in values if v not in self.labels], expected
-        if self.formula is _softmax:
-            classes = scores.shape[-1]
-            expected = f"a whole number from 0 to {classes - 1}; recode the column or give the model more outputs"
-            return [v for v in values if v not in range(classes)], expected
-        return [], "a number"
+            known, expected = self.labels, f"one of {one_of}; recode the column or give labels=(negative, positive)"
+        elif self.formula is _softmax:
+            known = range(scores.shape[-1])
+            expected = f"a whole number from 0 to {len(known) - 1}; recode the column or give the model more outputs"
+        else:
+            return [], "a number"
+        others = labels[~np.isin(labels, known)]
+        return np.unique(others).tolist(), expected
 
 
 def logistic_loss(model: Model | None = None, label: str = "y", labels: tuple[float, float] = (0, 1)) -> Loss:

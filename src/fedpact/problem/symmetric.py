@@ -1,6 +1,7 @@
 """Symmetric matrices: as they travel, and as sums of outer products that stay apart until all parties' are added up."""
 
 import dataclasses
+import functools
 
 import jax
 import numpy as np
@@ -8,19 +9,36 @@ import numpy as np
 from fedpact.arrays import xp
 from fedpact.records import Addend, Record
 
+TALL = 5_000  # rows of a matrix that a GPU multiplies in one piece
+
 
 def packed(matrix: jax.Array) -> jax.Array:
     """The upper triangle of a symmetric matrix, row by row: what travels is d(d+1)/2 numbers."""
-    rows, columns = np.triu_indices(matrix.shape[0])
-    return matrix[rows, columns]
+    return matrix[_triangle(matrix.shape[0])]
 
 
 def unpacked(triangle: jax.Array, size: int) -> jax.Array:
     """The symmetric matrix behind its upper triangle."""
-    place = np.zeros((size, size), int)
-    place[np.triu_indices(size)] = np.arange(triangle.size)
-    place = np.maximum(place, place.T)
-    return triangle[place]
+    return triangle[_places(size)]
+
+
+@functools.lru_cache(maxsize=8)
+def _triangle(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of the entries of an upper triangle."""
+    return np.triu_indices(size)
+
+
+@functools.lru_cache(maxsize=8)
+def _places(size: int) -> np.ndarray:
+    """Where each entry of a symmetric matrix stands in its upper triangle."""
+    places = np.zeros((size, size), int)
+    places[_triangle(size)] = np.arange(size * (size + 1) // 2)
+    return np.maximum(places, places.T)
+
+
+def _pieces(rows: int) -> int:
+    """In how many pieces of equal size a GPU multiplies so many rows: XLA copies a tall matrix before it multiplies it."""
+    return next((rows // size for size in range(TALL, TALL // 8, -1) if rows % size == 0), 1) if rows > TALL else 1
 
 
 class OuterProducts(Record):
@@ -31,7 +49,12 @@ class OuterProducts(Record):
     scale: jax.Array | None = None  # (d,), the same at all parties
 
     def matrix(self) -> jax.Array:
-        inside = self.rows.T @ (self.weights[:, None] * self.rows)
+        pieces = _pieces(len(self.rows)) if jax.default_backend() == "gpu" else 1
+        if pieces == 1:
+            inside = self.rows.T @ (self.weights[:, None] * self.rows)
+        else:
+            rows = self.rows.reshape(pieces, -1, self.rows.shape[1])
+            inside = (rows.swapaxes(1, 2) @ (self.weights.reshape(pieces, -1, 1) * rows)).sum(0)
         return inside if self.scale is None else self.scale[:, None] * inside * self.scale
 
     def diagonal(self) -> jax.Array:
