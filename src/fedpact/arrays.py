@@ -63,6 +63,10 @@ class _Either:
             return here
 
         def call(*args: Any, **options: Any) -> Any:
+            if not options and all(
+                map(_OF_HOST.get, map(type, args))
+            ):  # nearly always so on the host, where calls are many
+                return here(*args)
             of_host = on_host(*args) and (not options or on_host(*options.values()))
             return (here if of_host else traced)(*args, **options)
 

@@ -267,8 +267,8 @@ one_round = Jitted(traced_round, static=1)
 def step(method: Method, network: RunNetwork, own: ServerData, server: Any, states: Any) -> tuple[Any, Any, Line]:
     """One round: for debugging, and for parties that are reached from the host."""
     if isinstance(network, ServerOnHost):
-        carry, states, cost = _on_host(_round_of(method), network, own, server, states)
         with host_arithmetic():
+            carry, states, cost = play(_round_of(method), own, network, server, states)
             server, info = settled(method.finish(own, carry))
         return server, states, Line(info, cost)
     if network.traced:

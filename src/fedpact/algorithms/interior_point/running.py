@@ -159,10 +159,11 @@ class InteriorPointMethod(OnePhase[ServerState]):
         if equality.size:
             every.append(maxima(ahead, pooled_there, equality, trial))
         exact: HolderMaxima = jax.tree.map(lambda *x: xp.max(xp.stack(x)), *every) if every[1:] else every[0]
-        largest = jax.tree.map(
-            ring.power_above, exact
+        maxima_at_all, names = jax.tree.flatten(exact)
+        powers = ring.power_above(
+            xp.stack(maxima_at_all)
         )  # all that secure sums tell: so the path is the same without them
-        largest = largest.times(goal.feasibility)
+        largest = jax.tree.unflatten(names, list(powers)).times(goal.feasibility)
 
         # what the trial is worth
         stationarity = own.regularizer.distance(point, sums.gradient + sums.constraint_gradient)
