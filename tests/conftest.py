@@ -21,6 +21,9 @@ os.environ["XLA_FLAGS"] = " ".join(
     [GIVEN_FLAGS, *(f"{flag}={value}" for flag, value in COMPILED_QUICKLY.items() if flag not in GIVEN_FLAGS)]
 ).strip()
 
+# Very many programs are started, which would each compile the package's sources to bytecode.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 import jax  # noqa: E402
 
 import fedpact as fp  # noqa: E402
