@@ -20,6 +20,7 @@ from fedpact.records import Record
 ARMIJO = 1e-4
 ROUNDING = 1e-12  # relative noise in a function value, below which a decrease cannot be seen
 SINGULAR = 1e-14  # of the largest eigenvalue: an eigenvalue this small is rounding
+IDLE = 5  # turns in a row in which rounding hides what happens to the value, and the residual does not halve: no more is reached
 SHORTEST = 1e-9  # a step this short means that float64 shows no descent any more
 
 
@@ -253,7 +254,8 @@ def minimise(
     tolerance: jax.Array,
     most: int = 100,
 ) -> tuple[jax.Array, jax.Array]:
-    """Minimise at home: walk until dist∞(0, ∂) <= tolerance. `target(w, gradient)` proposes where to go.
+    """Minimise at home: walk until dist∞(0, ∂) <= tolerance, or is as small as rounding allows. `target(w, gradient)` proposes
+    where to go.
 
     Returns the point and its residual.
     """
@@ -264,17 +266,21 @@ def minimise(
             return value, gradient, xp.max(xp.abs(gradient))
         return value + h.nonsmooth(w), gradient, h.distance(w, gradient)
 
-    def unfinished(carry: tuple[Walk, jax.Array]) -> jax.Array:
-        walk, turn = carry
-        return (walk.residual > tolerance) & (turn < most) & ~walk.stuck
+    def unfinished(carry: tuple[Walk, jax.Array, jax.Array, jax.Array]) -> jax.Array:
+        walk, _, idle, turn = carry
+        return (walk.residual > tolerance) & (idle < IDLE) & (turn < most) & ~walk.stuck
 
-    def improve(carry: tuple[Walk, jax.Array]) -> tuple[Walk, jax.Array]:
-        walk, turn = carry
+    def improve(carry: tuple[Walk, jax.Array, jax.Array, jax.Array]) -> tuple[Walk, jax.Array, jax.Array, jax.Array]:
+        walk, least, idle, turn = carry
         value, gradient, residual = measure(walk.trial)
         slope = gradient @ walk.direction
         ok = accepts(walk, value, slope, residual) | (turn == 0)
         onward = forward(walk.trial, value, residual, *target(walk.trial, gradient))
-        return choose(ok, onward, shortened(walk, value, slope)), turn + 1
+        unseen = xp.abs(value - walk.value) <= ROUNDING * (1.0 + xp.abs(walk.value))
+        idle = xp.where(unseen & (residual > 0.5 * least), idle + 1, 0)
+        return choose(ok, onward, shortened(walk, value, slope)), xp.minimum(least, residual), idle, turn + 1
 
-    walk, _ = while_loop(unfinished, improve, (Walk.at(start), xp.zeros((), int)))
+    first = Walk.at(start)
+    none = xp.zeros((), int)
+    walk, *_ = while_loop(unfinished, improve, (first, first.residual, none, none))
     return walk.w, walk.residual
