@@ -4,7 +4,8 @@ An order is a file in a folder that all processes of this machine read: "north s
 order the next time it saves carries it out, once:
 
     saving      it is killed when half of the file is written
-    full disk   no file of its process may grow beyond 100 bytes, for 5 s: as where a disk is full or a quota used up
+    full disk   no file of its process may grow beyond 100 bytes, for 5 s from when it saves its state, not its status (which
+                may fail): as where a disk is full or a quota used up
     clock       `time.time` of its process jumps by so many seconds as the order holds
 
 "north other data" is no order but a state: as long as it is there, north's table has other numbers.
@@ -20,6 +21,7 @@ from typing import Any
 
 FULL_SECONDS = 5.0
 LARGEST = 100  # bytes of a file on a full disk
+STATUS = "status.json"
 
 
 def install(orders: str, kits: str) -> None:
@@ -44,7 +46,8 @@ def install(orders: str, kits: str) -> None:
         return said
 
     def before_writing(fd: int, mode: int) -> None:
-        if taken("full disk", fd) is not None:
+        is_status = STATUS in os.path.basename(os.readlink(f"/proc/self/fd/{fd}"))
+        if not is_status and taken("full disk", fd) is not None:
             limit = resource.getrlimit(resource.RLIMIT_FSIZE)
             resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST, limit[1]))
             threading.Timer(FULL_SECONDS, resource.setrlimit, (resource.RLIMIT_FSIZE, limit)).start()
