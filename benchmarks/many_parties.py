@@ -1,7 +1,7 @@
 """What an exchange costs against the number of parties: over the byte layer in one process, and on Flower.
 
 `python -m benchmarks parties`; Flower's nodes are two processes each, and join only where they are named:
-`python -m benchmarks.many_parties 3 6 12`.
+`python -m benchmarks.many_parties 4 8 16`.
 """
 
 import json

@@ -26,6 +26,7 @@ def page(seen: Sequence[dict[str, Any]], combinations: int | None = None) -> str
         if combinations
         else ""
     )
+    went_on = sum(line.endswith(": went on") for run in good for line in run["lines"])
     commits = ", ".join(sorted({run["commit"] for run in good}))
     return "\n".join(
         [
@@ -40,7 +41,8 @@ def page(seen: Sequence[dict[str, Any]], combinations: int | None = None) -> str
             "|---|---|---|---|",
             *_by_kind(good),
             "",
-            "“went on”: the run did not stop. Every other sentence is that of a clean stop, after which the run was resumed.",
+            f"“went on”: the run did not stop ({went_on} of {count} times). After every other sentence it was resumed; "
+            "`FINISHED:EXECUTION_EXCEPTION` is FLARE's for a job whose process at the server ended.",
             "",
             "| engine | method | runs | faults | kinds of fault | answers differ by at most |",
             "|---|---|---|---|---|---|",
