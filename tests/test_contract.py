@@ -291,6 +291,7 @@ def test_resumed_is_uninterrupted(name: str, tmp_path: pathlib.Path) -> None:
 def test_ctrl_c_leaves_a_run_that_goes_on(name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, _ = RUNS[name], whole(name)
     monkeypatch.setattr("fedpact.run.loop.Run.rounds_per_call", lambda run: 3)
+    monkeypatch.setattr("fedpact.run.drivers.CALL_SECONDS", 600.0)  # three rounds, however slow the machine is
 
     def interrupt(history: fp.History) -> None:
         assert len(history) == 3
