@@ -59,7 +59,7 @@ soak: setup  # goes on from docs/soak.jsonl, the runs that have ended
 	$(BIN)/python tests/soak.py --jobs $(or $(JOBS),1) --log docs/soak.jsonl --page docs/soak.md
 
 deploy-check: setup  # before a release: every method on both engines, for real (half an hour)
-	FEDPACT_RELEASE=1 $(BIN)/python -m pytest -q tests/test_flare.py tests/test_flower.py tests/test_flower_run.py
+	FEDPACT_RELEASE=1 $(BIN)/python -m pytest -q tests/test_flare.py tests/test_flower.py tests/test_flower_run.py tests/test_as_written.py
 
 wire: setup
 	$(BIN)/python tests/pacts.py

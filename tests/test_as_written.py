@@ -1,6 +1,7 @@
 """The commands of README, docs/flare.md and docs/flower.md, typed as they are written, in a new folder that holds pact.py.
 
-One real run of FLARE is here, by the README's lines; one of Flower, by its page's, in test_flower_run.py.
+One real run of FLARE is here, by the README's lines; one of Flower, by its page's, in test_flower_run.py. The release check types
+both engines' pages, and tries once more in the same folder and in one given by its whole path.
 """
 
 import json
@@ -11,7 +12,7 @@ import click
 import pacts
 import pytest
 import typer.main
-from as_written import PAGES, commands, trial
+from as_written import PAGES, commands, trial, typed_in
 from typer.testing import CliRunner
 
 import fedpact as fp
@@ -96,3 +97,21 @@ def test_the_readme_from_its_first_line_on(here: pathlib.Path) -> None:
             ]
         if "verify" in line:
             assert printed.startswith("holds to 1e-06")
+
+
+@pytest.mark.deploy
+@pacts.in_release_checks
+@pytest.mark.parametrize("engine", ["flare", "flower"])
+def test_a_page_of_an_engine_and_then_its_trial_again_here_and_elsewhere(engine: str, here: pathlib.Path) -> None:
+    for line in commands(f"docs/{engine}.md"):
+        typed_in(here, line)
+    state = {"flare": "server/fedpact/pact", "flower": "server/state"}[engine]
+    first = (here / "try" / state / "run.json").read_text()
+    again = typed_in(here, trial(engine))
+    assert (here / "try-1" / state / "run.json").read_text() == first, "an earlier try is kept"
+    whole = here / "elsewhere" / "a try"
+    elsewhere = typed_in(here, trial(engine).replace("--out try", f"--out '{whole}'"))
+    for folder, printed in ((here / "try", again), (whole, elsewhere)):
+        assert json.loads(first)["message"] in printed
+        assert str(folder / state) in printed
+        assert typed_in(here, f"fedpact verify '{folder}'").startswith("holds to 1e-06")

@@ -4,51 +4,40 @@
 """
 
 import json
-import os
 import pathlib
-import shlex
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import jax
 import numpy as np
 import pacts
 import pytest
-from as_written import trial
+from as_written import ENVIRONMENT, commands, typed_in
 
 pytest.importorskip("flwr", reason="Flower is not installed")
 
 import fedpact as fp
 from fedpact.deploy.flower.local_run import LocalFederation
 from fedpact.deploy.overview import statuses
-from fedpact.deploy.verification import verify_here
-from fedpact.precision import cache_folder
 from fedpact.run.pact import Pact
 
 pytestmark = pytest.mark.deploy
-PATH = ":".join(filter(None, sys.path))
-ENVIRONMENT = {"FEDPACT_CACHE": str(cache_folder()), "JAX_PLATFORMS": "cpu", "PYTHONPATH": PATH}
 PARTIES = ["north", "south", "west"]
 OTHERS = [name for name in pacts.PACTS if name != "front door"] if pacts.RELEASE else ["FedAvg"]
 
 
 @pytest.fixture(scope="module")
-def tried(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, str]:
-    """The folder of the page's command, typed in a new folder that holds pact.py, and what it printed."""
+def tried(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, list[str]]:
+    """The folder of the page's commands, typed in a new folder that holds pact.py, and what they printed."""
     here = tmp_path_factory.mktemp("flower")
     pacts.written(here, "front door").rename(here / "pact.py")
-    words = shlex.split(trial("flower"))
-    program = [sys.executable, "-c", "from fedpact.cli import main; main()", *words[1:]]
-    env = {**os.environ, **ENVIRONMENT}
-    ran = subprocess.run(program, cwd=here, env=env, capture_output=True, text=True, timeout=900)
-    assert ran.returncode == 0, ran.stderr + ran.stdout
-    return here / words[words.index("--out") + 1], ran.stdout
+    lines = [line for line in commands("docs/flower.md") if "--server" not in line]  # kits are in test_as_written.py
+    assert [line.split()[1] for line in lines] == ["deploy", "status", "verify"]
+    return here / "try", [typed_in(here, line) for line in lines]
 
 
-def test_the_front_door_gives_what_it_gives_in_this_process(tried: tuple[pathlib.Path, str]) -> None:
-    kit, printed = tried
+def test_the_front_door_gives_what_it_gives_in_this_process(tried: tuple[pathlib.Path, list[str]]) -> None:
+    kit, (printed, status, verified) = tried
     state = kit / "server" / "state"
     stated = Pact(kit / "server" / "pact.py")
     local = stated.run(stated.tables())
@@ -56,6 +45,9 @@ def test_the_front_door_gives_what_it_gives_in_this_process(tried: tuple[pathlib
     assert local.message in printed
     assert f"The result is in {state}" in printed
     assert "fedpact run report" in (state / "report.html").read_text()
+    assert [line.split()[:2] for line in status.splitlines() if " ended " in line] == [
+        [who, "ended"] for who in ("server", *PARTIES)
+    ]
     found = statuses(kit)
     assert [words["who"] for words in found] == ["server", *PARTIES]
     assert {(words["phase"], words["round"]) for words in found} == {("ended", local.rounds)}
@@ -67,7 +59,7 @@ def test_the_front_door_gives_what_it_gives_in_this_process(tried: tuple[pathlib
     for party in stated.parties:
         rows = stated.table(party)
         np.testing.assert_allclose(model.scores(rows), local.scores(rows), rtol=0, atol=1e-9)
-    assert verify_here(kit).ok
+    assert verified.startswith("holds to 1e-06")
 
 
 def compare(kit: pathlib.Path, local: fp.Result, name: str) -> None:
@@ -88,7 +80,7 @@ def compare(kit: pathlib.Path, local: fp.Result, name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def federation(tried: tuple[pathlib.Path, str]) -> Iterator[LocalFederation]:
+def federation(tried: tuple[pathlib.Path, list[str]]) -> Iterator[LocalFederation]:
     kit, _ = tried
     policy = pathlib.Path(__file__).parent / "as_in_one_process.toml"
     for party in PARTIES:

@@ -506,8 +506,8 @@ def test_a_party_sends_what_is_summed_or_maximised_only() -> None:
 @pytest.mark.parametrize("disclose", [True, None])
 def test_a_party_discloses_what_it_agreed_to(disclose: bool | None) -> None:
     _, _, step = list(exchanges(disclose).exchanges.values())[:3]
-    assert shapes(step.reply, ".per_party") == [(3,), (3,)]
-    assert shapes(step.combined, ".per_party") == [(5, 3), (5, 3)]
+    assert shapes(step.reply, ".per_party") == [(3,), (3,), ()]  # constraints, multipliers, its part of the objective
+    assert shapes(step.combined, ".per_party") == [(5, 3), (5, 3), (5,)]
     assert not any(5 in shape or 3 in shape for shape in shapes(step.reply, ".sum") + shapes(step.reply, ".max"))
 
 

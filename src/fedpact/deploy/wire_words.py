@@ -91,6 +91,7 @@ UP = {
     "curvature": "the curvature of its objective along its gradient",
     "constraints": "the value of each of its limits",
     "multipliers": "the multiplier of each of its limits",
+    "party_objective": "its part of the objective",
     "constraint_gradient": "the gradients of its limits, weighted by their multipliers",
     "constraint_slopes": "squares of its limits' gradients, entry by entry",
     "constraint_units": "the size of its limits, for units",

@@ -133,10 +133,12 @@ class Disclosed(Record):
     """What a party discloses for the report, where it agreed to.
 
     - `constraints`, `multipliers`: of its own scalar constraints at the point just evaluated.
+    - `party_objective`: its part of the objective there; the parts, the server's own and the regulariser add up to it.
     """
 
     constraints: jax.Array
     multipliers: jax.Array
+    party_objective: jax.Array
 
 
 class Method(eqx.Module, Generic[Server]):

@@ -28,6 +28,7 @@ SUBPROBLEMS = "the residual of the current subproblem, and its tolerance. Logari
 PENALTY = "the penalty parameter β of violated constraints. Logarithmic."
 STAND_IN = "smooth stand-in with its correction, no rate"
 PRICE = "multiplier, objective per unit of the bound"
+PART = "its part of the objective"
 AT_SERVER = "multipliers of constraints on the server's rows or over all rows, objective per unit of the bound"
 
 
@@ -53,7 +54,12 @@ def over_the_rounds(history: History, certificate: Certificate, parties: tuple[s
     ]
     prices = [_per_party(name, PRICE, price, parties) for name, price in paid[:MOST_DRAWN] if price.any()]
     prices += _at_server(history, certificate)
-    curves = sum(len(plot.curves) for plot in (*general, *values, *prices))
+    parts = [
+        _per_party("Objective of each party", PART, column, parties)
+        for column in _column(history, "party_objective", len(parties))
+        if len(parties) > 1
+    ]
+    curves = sum(len(plot.curves) for plot in (*general, *parts, *values, *prices))
     points = int(np.clip(MOST_POINTS / max(curves, 1), 40, 500))
 
     def grid(plots: Sequence[Plot]) -> str:
@@ -81,6 +87,9 @@ def over_the_rounds(history: History, certificate: Certificate, parties: tuple[s
     sections = [("Constraint values", forbidden, values), ("Multipliers", price, prices)]
     if values and len(values) + len(prices) <= TOGETHER:
         sections = [("Constraint values and multipliers", f"{forbidden} {price}", values + prices)]
+    sections.insert(
+        0, ("Objective", "The parts add up to the objective, with the server's own and the regulariser.", parts)
+    )
     at = f"at {'the' if len(parties) == 1 else 'each'} party"
     key = legend((f"line-{k}", name) for k, name in enumerate(parties, 1)) if 1 < len(parties) <= MOST_LINES else ""
     for heading, words, plots in sections:

@@ -2,21 +2,22 @@
 
     prox-al/figures   one trial of Algorithms 1 and 2 on the data of Tables 1 and 2, mean and band over the clients
 
-Lines are means over clients, bands go from the least to the largest client. A party tells its constraint values where it
-discloses them, but never its objective: both are computed here from the outer iterates w^k and the parties' rows, all of which
-are in this process.
+Lines are means over clients, bands go from the least to the largest client: of what the clients disclose in the first round of
+each subproblem, which begins at the outer iterate w^k, and in the last round.
 """
 
 import pathlib
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from fedpact import datasets
 from fedpact.algorithms.prox_al.method import ProxAL
 from fedpact.federation.rows import split_rows
 from fedpact.federation.table import Table
+from fedpact.protocol.algorithm import Disclosed
 from fedpact.reproduce.figures import Curve, Panel, drawn
 from fedpact.reproduce.prox_al import (
     DISPARITY,
@@ -30,41 +31,50 @@ from fedpact.reproduce.prox_al import (
     starts,
 )
 from fedpact.reproduce.prox_al_tables import AUTHORS, PRINTED_CAP
-from fedpact.reproduce.stepping import iterates
+from fedpact.reproduce.stepping import Round, iterates
 from fedpact.reproduce.table import Bar, Rows, thinned
 
 DATA = (*NP_DATA, "adult-b")
 SIZES = (5, 10, 20)
 
 
-def losses(w: np.ndarray, table: Table) -> np.ndarray:
-    """The logistic loss of every row."""
-    return np.logaddexp(0.0, np.where(table["y"] == 1, -1.0, 1.0) * (table["x"] @ w))
+class Told(NamedTuple):
+    """What was told at the outer iterates w^0, w^1, … and at the end, each with one row per iterate, and the rounds in all.
+
+    - `objectives`, `constraints`: of each client.
+    - `points`: the iterates, for the server's own rows.
+    """
+
+    objectives: np.ndarray
+    constraints: np.ndarray
+    points: list[np.ndarray]
+    rounds: int
 
 
-def by_class(w: np.ndarray, table: Table) -> tuple[float, float]:
-    """Of (30): the class-0 loss, and the class-1 loss that is limited."""
-    each = losses(w, table)
-    return float(each[table["y"] == 0].mean()), float(each[table["y"] == 1].mean())
+def outer_iterates(run: Iterable[Round], limit: float, said: Callable[[int, int], None]) -> Told:
+    """A client's objective is its part, times how many there are; its constraint the larger side, plus the limit."""
+
+    def at(point: jax.Array, disclosed: Disclosed) -> tuple[np.ndarray, ...]:
+        parts = np.asarray(disclosed.party_objective)
+        return len(parts) * parts, np.asarray(disclosed.constraints).max(axis=1) + limit, np.asarray(point)
+
+    found, last, rounds, done = [], -1, 0, None
+    for rounds, done in enumerate(run, 1):
+        outer = int(done.before.k)
+        if outer != last:
+            last = outer
+            found.append(at(done.before.centre, done.info.disclosed))
+            said(outer, rounds)
+    assert done is not None
+    found.append(at(done.after.point, done.info.disclosed))
+    objectives, constraints, points = zip(*found, strict=True)
+    return Told(np.array(objectives), np.array(constraints), list(points), rounds)
 
 
-def by_group(w: np.ndarray, table: Table) -> tuple[float, float]:
-    """Of (32): the loss, and its disparity."""
-    each = losses(w, table)
-    return float(each.mean()), abs(float(each[table["sex"] == 0].mean() - each[table["sex"] == 1].mean()))
-
-
-def outer_points(states: Any, said: Callable[[int, int], None]) -> tuple[list[np.ndarray], int]:
-    """The outer iterates w^0, w^1, … with the point that the run ended at, and the rounds."""
-    points, last, rounds, state = [], -1, -1, None
-    for state in states:
-        rounds += 1
-        if int(state.k) != last:
-            last = int(state.k)
-            points.append(np.asarray(state.centre))
-            said(last, rounds)
-    assert state is not None
-    return [*points, np.asarray(state.point)], rounds
+def disparity(w: np.ndarray, table: Table) -> float:
+    """Of (32): between the groups' logistic losses."""
+    each = np.logaddexp(0.0, np.where(table["y"] == 1, -1.0, 1.0) * (table["x"] @ w))
+    return abs(float(each[table["sex"] == 0].mean() - each[table["sex"] == 1].mean()))
 
 
 def convergence(
@@ -81,7 +91,7 @@ def convergence(
             table, server = datasets.adult_b() if fair else (load(data), None)
             problem = fairness_problem() if fair else neyman_pearson_problem()
             method = AUTHORS if fair else ProxAL.as_printed()
-            measured = by_group if fair else by_class
+            limit = DISPARITY if fair else LIMIT
             for n in sizes:
                 if rows.has(data=data, n=n):
                     bar.step(False)
@@ -96,17 +106,16 @@ def convergence(
                     bar.say(f"{where}: outer iteration {outer}, {rounds} rounds")
 
                 bar.say(f"{data} n={n}", now=True)
-                points, rounds = outer_points(run, said)
-                values = np.array([[measured(w, parties[name]) for name in parties] for w in points])  # (k, party, 2)
-                of_server = None if server is None else [measured(w, server)[1] for w in points]
+                told = outer_iterates(run, limit, said)
+                of_server = None if server is None else [disparity(w, server) for w in told.points]
                 rows.add(
                     data=data,
                     n=n,
-                    rounds=rounds,
-                    ended=rounds < PRINTED_CAP,
-                    limit=DISPARITY if fair else LIMIT,
-                    **_bands("objective", values[:, :, 0]),
-                    **_bands("constraint", values[:, :, 1]),
+                    rounds=told.rounds,
+                    ended=told.rounds < PRINTED_CAP,
+                    limit=limit,
+                    **_bands("objective", told.objectives),
+                    **_bands("constraint", told.constraints),
                     server=None if of_server is None else thinned(of_server)[1],
                 )
                 bar.step()

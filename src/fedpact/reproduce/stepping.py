@@ -39,6 +39,14 @@ class Reached(NamedTuple):
     seconds: float
 
 
+class Round(NamedTuple):
+    """The server's state before and after a round, and the round's line in the history."""
+
+    before: Any
+    info: Any
+    after: Any
+
+
 class Seeds:
     """A problem over parties, with the first parameters of several seeds; methods run from all of them at once."""
 
@@ -125,17 +133,17 @@ def iterates(
     start: Any = None,
     tolerance: Any = 1e-4,
     max_rounds: int = 10_000,
-) -> Iterator[Any]:
-    """The server's state before the first round and after every one, until the method ends, one round per call."""
+) -> Iterator["Round"]:
+    """Every round until the method ends; parties disclose what they have to say in each."""
     with jax.enable_x64(True):
-        bound = bind(problem, parties, server, start=start, seed=0, disclose=False)
+        bound = bind(problem, parties, server, start=start, seed=0, disclose=True)
         method, network, own = algorithm.bind(bound.setting), LocalNetwork.of(bound), bound.server_data
         state, states = drivers.begin(method, network, own, bound.start, goal_of(Tolerance.of(tolerance), method), 0)
-    yield state
     for _ in range(max_rounds):
         with jax.enable_x64(True):
-            state, states, _ = drivers.one_round(method, network, own, state, states)
-        yield state
+            after, states, line = drivers.one_round(method, network, own, state, states)
+        yield Round(state, line.info, after)
+        state = after
         if int(method.status(state)) != Status.running:
             return
 

@@ -17,7 +17,8 @@ class History(Mapping[str, np.ndarray]):
     - `bytes_up`, `bytes_down`: sent by and to all parties in this round, without headers.
     - Further columns depend on the method: for `fp.ProxAL` outer, beta, residual and tau. With several starts there are
       `start` (the best so far, which the line is of, from 1) and `running` (how many starts have not ended) instead.
-    - `constraints`, `multipliers` (rounds, parties, scalar constraints): where parties disclose them (`fp.solve(disclose=...)`).
+    - `constraints`, `multipliers` (rounds, parties, scalar constraints) and `party_objective` (rounds, parties), each party's
+      part of the objective: where parties disclose them (`fp.solve(disclose=...)`).
 
     `len(history)` is the number of rounds. `history[name]` raises KeyError for an unknown column.
     """

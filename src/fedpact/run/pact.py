@@ -219,7 +219,7 @@ class Pact:
 
     @property
     def disclose(self) -> bool | None:
-        """Whether parties disclose constraints and multipliers in each round; None where it depends on how many there are."""
+        """Whether parties disclose values in each round, as `fp.solve` says; None where it depends on how many there are."""
         if self.columns or self.starts > 1 or isinstance(self.privacy, DifferentialPrivacy):
             return False
         stated = self.options.get("disclose")

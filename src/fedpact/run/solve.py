@@ -84,9 +84,10 @@ def solve(
     - `save`: a folder that the run is saved to, every 10 s and at the end (default: nothing is saved).
     - `resume`: go on with the run in that folder, or begin one if it holds none (default: no).
     - `progress`: a live line on stderr: seconds of compiling, then the rounds (default: on a terminal and in notebooks).
-    - `disclose`: whether parties tell their constraint values and multipliers in every round, for the report's curves (default:
-      up to 512 of them, none with several starts, and none where sums are secure). The certificate at the end tells them in
-      any case but with secure sums, where `disclose=True` says that parties agree to tell them.
+    - `disclose`: whether parties tell their constraint values, their multipliers and their part of the objective in every round,
+      for the report's curves (default: while parties times constraints are at most 512, not with several starts, and not where
+      sums are secure). The certificate at the end tells constraint values and multipliers in any case but with secure sums,
+      where `disclose=True` says that parties agree to tell them.
     - `driver`: what is compiled. "host": only what parties do, the server computes with NumPy (default of methods of few rounds);
       "chunked": whole rounds, many per call (default of the others); "stepwise": whole rounds, one per call; "fused": the whole
       run as one program, without history. The rounds are the same.

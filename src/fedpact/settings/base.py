@@ -139,7 +139,7 @@ class Bound(eqx.Module):
 
     @property
     def discloses(self) -> bool:
-        """Whether parties disclose their constraints and multipliers in every round."""
+        """Whether parties disclose values in every round, as `fp.solve` says."""
         return False
 
     @property

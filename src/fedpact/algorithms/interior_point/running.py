@@ -87,7 +87,7 @@ class InteriorPointMethod(OnePhase[ServerState]):
             anchor = choose(message.rates.anchored, state.there, state.anchor)
             here = choose(message.rates.returning, anchor, here)
         there, sums, largest = evaluate(own, here, message)
-        disclosed = own.disclose(Disclosed(there.c, there.active))
+        disclosed = own.disclose(Disclosed(there.c, there.active, sums.objective))
         best = xp.where(message.best, state.there.active, state.best)
         return PartyState(here, there, anchor, message.parameters, best), Reply(sums, largest, disclosed)
 

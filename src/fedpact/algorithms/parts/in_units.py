@@ -206,6 +206,7 @@ class StepInUnits:
             told = Disclosed(
                 units.constraints * reply.per_party.constraints,
                 units.objective / units.constraints * reply.per_party.multipliers,
+                units.objective * reply.per_party.party_objective,
             )
             reply = dataclasses.replace(reply, per_party=told)
         return InUnitsState(units, inner), reply

@@ -97,7 +97,7 @@ class ProxALMethod(Method[ServerState]):
         distance, broken = complementarity(ahead, c, equality), violation(c, equality)
         maxima = PartyMaxima(distance / tolerance, broken / tolerance, change)
         m = len(own.program.constraints)
-        disclosed = own.disclose(Disclosed(c[:m], ahead[:m]))
+        disclosed = own.disclose(Disclosed(c[:m], ahead[:m], values.objective))
         return PartyState(mu, message.penalty, c, inner), Reply(sums, maxima, disclosed)
 
     def pull(self, own: Oracle, state: PartyState, message: Probe) -> tuple[PartyState, Reply]:
