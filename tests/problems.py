@@ -89,6 +89,10 @@ class Case:
         return Optimum(w.value, float(stated.objective.value), party.reshape(len(self.parties), -1), server, pooled)
 
 
+def slope(expression: Any, w: cp.Variable) -> np.ndarray:
+    return expression.grad[w].toarray().ravel()
+
+
 def polished(w: cp.Variable, stated: Stated, held: list[Any], kinks: np.ndarray) -> np.ndarray:
     """Multipliers of `held`, and w.value, to rounding.
 
@@ -101,14 +105,13 @@ def polished(w: cp.Variable, stated: Stated, held: list[Any], kinks: np.ndarray)
     point, mu = w.value.copy(), np.zeros(len(held))
     point[~free] = kinks[close[~free].argmax(axis=1)] if kinks.size else 0.0
     touching = [c for c, mine in zip(held, active, strict=True) if mine]
+    straight = [slope(c.expr, w) if c.expr.is_affine() else None for c in touching]  # once, as it takes milliseconds
 
     def conditions(z: np.ndarray) -> np.ndarray:
         point[free], mu[active] = z[: free.sum()], z[free.sum() :]
         w.value = point
-        gradient = stated.objective.grad[w].toarray().ravel()
-        gradient = gradient + sum(
-            m * c.expr.grad[w].toarray().ravel() for m, c in zip(mu[active], touching, strict=True)
-        )
+        slopes = [slope(c.expr, w) if known is None else known for c, known in zip(touching, straight, strict=True)]
+        gradient = slope(stated.objective, w) + sum(m * each for m, each in zip(mu[active], slopes, strict=True))
         return np.concatenate([gradient[free], [c.expr.value for c in touching]])
 
     first = np.concatenate([point[free], [np.sum(c.dual_value) for c in touching]])

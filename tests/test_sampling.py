@@ -24,6 +24,7 @@ def compiled(keys: jax.Array, n: jax.Array, count: int) -> jax.Array:
     return jax.vmap(lambda key: draw(key, n, count))(keys)
 
 
+@functools.cache
 def draws(n: int, count: int, times: int = MANY, room: int = 100) -> np.ndarray:
     """(times, count): the first of `room`, so that few programs are compiled."""
     return np.asarray(compiled(keys(times), jnp.int32(n), room))[:, :count]

@@ -70,24 +70,11 @@ class ExchangePlan:
 
     @classmethod
     def of(cls, method: Method, bound: Bound) -> "ExchangePlan":
-        """All exchanges of a run, from the first one to the certificate; nothing is computed and nothing sent."""
-        plan, own = cls(), bound.server_data
-
-        def traced(part: str, phases: Phases, carry: Any, states: Any, finish: Callable[..., Any] | None = None) -> Any:
-            def played(own: ServerData, stacks: LocalNetwork, carry: Any, states: Any) -> Any:
-                network = _Recorder(plan, part, stacks, own, phases)
-                carry, states, _ = play(phases, own, network, carry, states)
-                return carry if finish is None else finish(own, carry), states
-
-            return jax.eval_shape(played, own, LocalNetwork.of(bound), carry, states)
-
-        number: Any = jax.ShapeDtypeStruct((), bound.start.dtype)
-        key = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0)))
-        server, states = traced("begin", method.opening, Begin(bound.start, Goal(number, number), key), None)
-        (server, _), states = traced("round", method.round, server, states, method.finish)
-        answer, kept = traced("end", bound.conclusion(method), server, states)
-        traced("certificate", bound.measurement, answer, kept)
-        return plan
+        """All exchanges of a run, from the first one to the certificate; nothing is computed and nothing sent. Runs of one
+        process that look alike have one plan."""
+        begun = bound.server_data, LocalNetwork.of(bound), bound.start
+        leaves, tree = jax.tree.flatten(begun)
+        return _traced(method, bound.conclusion(method), bound.measurement, tree, tuple(map(_looks, leaves)))
 
     def record(self, part: str, ask: Ask, asked: int, reply: Reply, state: Any, drawn: Drawn | None = None) -> None:
         """The exchange that is traced here. Traced again it has the same name, whatever the compiler did in between."""
@@ -119,6 +106,35 @@ class ExchangePlan:
         """Equal where two ends mean the same by every message."""
         entries = [(e.name, e.among, e.message.leaves, e.reply.leaves) for e in self.exchanges.values()]
         return hashlib.sha256(repr(sorted(entries, key=lambda entry: entry[0])).encode()).hexdigest()[:16]
+
+
+@functools.lru_cache(maxsize=50)
+def _traced(
+    method: Method, conclusion: Phases, measurement: Phases, tree: Any, leaves: tuple[jax.ShapeDtypeStruct, ...]
+) -> ExchangePlan:
+    plan = ExchangePlan()
+    own, network, start = jax.tree.unflatten(tree, leaves)
+
+    def traced(part: str, phases: Phases, carry: Any, states: Any, finish: Callable[..., Any] | None = None) -> Any:
+        def played(own: ServerData, stacks: LocalNetwork, carry: Any, states: Any) -> Any:
+            network = _Recorder(plan, part, stacks, own, phases)
+            carry, states, _ = play(phases, own, network, carry, states)
+            return carry if finish is None else finish(own, carry), states
+
+        return jax.eval_shape(played, own, network, carry, states)
+
+    number: Any = jax.ShapeDtypeStruct((), start.dtype)
+    key = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0)))
+    server, states = traced("begin", method.opening, Begin(start, Goal(number, number), key), None)
+    (server, _), states = traced("round", method.round, server, states, method.finish)
+    answer, kept = traced("end", conclusion, server, states)
+    traced("certificate", measurement, answer, kept)
+    return plan
+
+
+def _looks(leaf: Any) -> jax.ShapeDtypeStruct:
+    kind = jax.typeof(leaf)
+    return jax.ShapeDtypeStruct(kind.shape, kind.dtype, weak_type=kind.weak_type)
 
 
 class _Recorder:

@@ -170,6 +170,10 @@ class FairVFLMethod(Method[ServerState]):
         return cls(party, roles, options.rho, options.dual_step, options.decay, encrypted)
 
     def deployed(self, enough: Callable[[], bool]) -> "FairVFLMethod":
+        if (
+            self.party.timing.pace != "clock"
+        ):  # without `enough` the methods of all parties are equal, and so are their programs
+            return self
         timing = dataclasses.replace(self.party.timing, enough=enough)
         return dataclasses.replace(self, party=dataclasses.replace(self.party, timing=timing))
 

@@ -12,7 +12,7 @@ import jax
 from fedpact.arrays import xp
 from fedpact.federation.blocks import Block
 from fedpact.problem.oracle import Oracle
-from fedpact.protocol.algorithm import Answer, Begin, Corrections, Goal, Status
+from fedpact.protocol.algorithm import Answer, Begin, Corrections, Goal, Info, Status
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.phases import Phase, Phases, ServerData, Step
 from fedpact.records import Record
@@ -179,6 +179,24 @@ class HearCorrected:
 
     def __call__(self, own: ServerData, carry: ServerState, reply: Reply) -> ServerState:
         return dataclasses.replace(carry, inner=self.wrapped(at_server(own, carry), carry.inner, reply))
+
+
+class Finished(Record):
+    """The wrapped method's state where its round has been finished, and the line of the history."""
+
+    server: Any
+    info: Info
+
+
+@dataclasses.dataclass(frozen=True)
+class HearLast(HearCorrected):
+    """Of the last exchange of a round, after which `finish` is called once, and not wherever its outcome is needed."""
+
+    finish: Callable[[ServerData, Any], tuple[Any, Info]]
+
+    def __call__(self, own: ServerData, carry: ServerState, reply: Reply) -> ServerState:
+        heard = super().__call__(own, carry, reply)
+        return dataclasses.replace(heard, inner=Finished(*self.finish(at_server(own, heard), heard.inner)))
 
 
 @dataclasses.dataclass(frozen=True)

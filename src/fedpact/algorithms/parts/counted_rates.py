@@ -26,8 +26,10 @@ from fedpact.algorithms.parts.corrected import (
     CountAt,
     CountShifted,
     CountSums,
+    Finished,
     HearCorrected,
     HearFirst,
+    HearLast,
     OnlyIfCorrected,
     PartyState,
     ServerState,
@@ -94,7 +96,7 @@ class CountedRates(Method[ServerState]):
     def round(self) -> Phases:
         count, shifted = (self.embed, self.embed) if self.columns else (self.count, self.count_shifted)
         return (
-            *self._corrected(self.method.round),
+            *self._finished_at_last(self._corrected(self.method.round)),
             Phase(self.ask_count, count, self.hear_count, only_if=self.has_ended),
             Phase(self.ask_shifted, shifted, self.hear_shifted, only_if=is_shifting),
             Phase(self.send_settlement, self.settle, _unchanged, only_if=self.has_ended),
@@ -115,6 +117,16 @@ class CountedRates(Method[ServerState]):
             )
 
         return mapped(phases, one)
+
+    def _finished_at_last(self, phases: Phases) -> Phases:
+        """Phases of a round whose last one finishes it, where that always takes place."""
+        *before, last = phases
+        *others, phase = last if isinstance(last, tuple) else (last,)
+        if phase.only_if is not None:
+            return phases
+        assert isinstance(phase.hear, HearCorrected)
+        finishing = dataclasses.replace(phase, hear=HearLast(phase.hear.wrapped, self.method.finish))
+        return (*before, (*others, finishing))
 
     # at a party
 
@@ -171,9 +183,15 @@ class CountedRates(Method[ServerState]):
 
     # at the server
 
+    def _finished(self, own: ServerData, carry: ServerState) -> tuple[Any, Info]:
+        """The wrapped method's round, finished."""
+        if isinstance(carry.inner, Finished):
+            return carry.inner.server, carry.inner.info
+        return self.method.finish(at_server(own, carry), carry.inner)
+
     def has_ended(self, own: ServerData, carry: ServerState) -> jax.Array:
         """Whether a stage has come to its end in this round."""
-        server, _ = self.method.finish(at_server(own, carry), carry.inner)
+        server, _ = self._finished(own, carry)
         return self._ended(carry, self.method.status(server))
 
     def _ended(self, carry: ServerState, status: jax.Array) -> jax.Array:
@@ -181,15 +199,13 @@ class CountedRates(Method[ServerState]):
         return (status != int(Status.running)) | (long & (carry.softening > 1.0))
 
     def ask_count(self, own: ServerData, carry: ServerState) -> CountAt:
-        now = at_server(own, carry)
-        answer = self.method.answer(now, self.method.finish(now, carry.inner)[0])
+        answer = self.method.answer(at_server(own, carry), self._finished(own, carry)[0])
         answer = dataclasses.replace(answer, parameters=answer.parameters[: own.functions.program.shape.size])
         return CountAt(answer, _sharper(carry))
 
     def hear_count(self, own: ServerData, carry: ServerState, reply: Reply) -> ServerState:
         """What the counts say, and what follows from it."""
-        before = at_server(own, carry)
-        server, info = self.method.finish(before, carry.inner)
+        server, info = self._finished(own, carry)
         asked, deltas, functions = self.ask_count(own, carry), carry.corrections, own.functions
         w = asked.answer.parameters
         if self.columns:
@@ -267,7 +283,7 @@ class CountedRates(Method[ServerState]):
         return Settlement(_sharper(carry), carry.correct, carry.way, carry.keep, carry.restore, pooled)
 
     def finish(self, own: ServerData, carry: ServerState) -> tuple[ServerState, Info]:
-        server, info = self.method.finish(at_server(own, carry), carry.inner)
+        server, info = self._finished(own, carry)
         status, no = self.method.status(server), xp.asarray(False)
         ended = self._ended(carry, status)
         best = choose(carry.keep, server, carry.best)
