@@ -240,11 +240,11 @@ class Certificate:
 
 def certificate_of(names: tuple[str, ...], compiled: Compiled, measured: Measured, answer: Answer) -> Certificate:
     """The certificate from the measurements at all holders."""
-    measured = jax.tree.map(np.asarray, measured)
+    measured, answer = jax.tree.map(np.asarray, (measured, answer))
     party_c, party_mu = measured.party_constraints, np.asarray(measured.party_multipliers)
     server_c, pooled_c = measured.server_constraints, measured.pooled_constraints
     server_mu, pooled_mu = np.asarray(answer.server_multipliers), np.asarray(answer.pooled_multipliers)
-    units = answer.units and jax.tree.map(np.asarray, answer.units.at(answer.parameters, measured.objective))
+    units = answer.units and answer.units.at(answer.parameters, measured.objective)
     of_scope: dict[Scope, Any] = {"party": 1.0, "server": 1.0, "pooled": 1.0}
     if units is not None:
         of_scope = {

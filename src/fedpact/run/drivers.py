@@ -70,10 +70,12 @@ class Lines(Record):
 # phases, compiled as a whole or one function at a time
 
 
-@partial(Jitted, static=1)
 def _played(phases: Phases, network: RunNetwork, own: ServerData, carry: Any, states: Any) -> tuple[Any, Any]:
     carry, states, _ = play(phases, own, network, carry, states)
     return typed((carry, states))
+
+
+_played_quickly, _played_well = Jitted(_played, static=1, quickly=True), Jitted(_played, static=1)
 
 
 @functools.lru_cache(maxsize=4 * KEPT)
@@ -130,7 +132,8 @@ def run_phases(phases: Phases, network: RunNetwork, own: ServerData, carry: Any,
         carry, states, _ = _on_host(phases, network, own, carry, states)
         return settled(carry), states
     if network.traced:
-        return _played(tuple(phases), network, own, carry, states)
+        played = _played_quickly if is_small(network) else _played_well
+        return played(tuple(phases), network, own, carry, states)
     carry, states, _ = play(compiled_apart(tuple(phases)), own, network, carry, states)
     return carry, states
 
@@ -310,7 +313,7 @@ def forget() -> None:
     _met.clear()
     _plans.clear()
     compiled_apart.cache_clear()
-    traced = (chunk, fused, one_round, _played, _finished)
+    traced = (chunk, fused, one_round, _played_quickly, _played_well, _finished)
     programs: tuple[Any, ...] = (*traced, *host_server.PROGRAMS, evaluated_on_host)
     for program in programs:
         program.clear_cache()
