@@ -542,7 +542,8 @@ def test_large_scales_of_constraints_do_not_matter(scale: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parties", "rows", "temperature"), [(5, 400, 0.25), (5, 569, 0.1), (8, 400, 1.0), (8, 400, 0.25), (7, 400, 0.1)]
+    ("parties", "rows", "temperature"),
+    [(5, 400, 0.25), (5, 569, 0.1), (8, 400, 1.0), (8, 400, 0.25), (7, 400, 0.1), (8, 450, 0.1)],
 )
 def test_sharp_rates_at_every_party(parties: int, rows: int, temperature: float) -> None:
     result = sharp_rates.solved(parties, rows, temperature, max_rounds=300)  # the hardest: rounding decides

@@ -230,6 +230,7 @@ DOWN = {
     "softening": "how much decisions are smoothed",
     "rates.anchored": "whether the last point may be returned to",
     "rates.returning": "whether the step begins at that point",
+    "rates.relaxation": "how far limits are moved, within the tolerance",
     "shifts": "thresholds to count at",
     "threshold_shift": "by how much the threshold was moved",
     "correct": "whether limits are moved by what was counted",

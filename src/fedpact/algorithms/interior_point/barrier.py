@@ -36,6 +36,7 @@ class RateSharpness(Record):
     softening: jax.Array  # their temperatures are multiplied by this
     anchored: jax.Array  # whether the last trial is where the run may come back to
     returning: jax.Array  # whether this step begins there
+    relaxation: jax.Array  # inequalities are g <= this, a part of what they may be violated by
 
 
 class Trial(Record):
@@ -185,6 +186,8 @@ def advance(held: Barrier, equality: np.ndarray, trial: Trial) -> Ahead:
 
 def settle(ahead: Ahead, equality: np.ndarray, c: jax.Array, jacobian: jax.Array, trial: Trial) -> Barrier:
     """At the trial: slacks at least as large as the room that is there, products within bounds of κ."""
+    if trial.rates is not None:
+        c = c - xp.where(equality, 0.0, trial.rates.relaxation)
     s = xp.where(equality, 0.0, xp.maximum(ahead.s, -c))
     centred = trial.barrier_parameter / xp.where(equality, 1.0, s)
     held = equality | ~trial.moving | trial.searching

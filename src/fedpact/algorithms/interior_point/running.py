@@ -87,7 +87,8 @@ class InteriorPointMethod(OnePhase[ServerState]):
             anchor = choose(message.rates.anchored, state.there, state.anchor)
             here = choose(message.rates.returning, anchor, here)
         there, sums, largest = evaluate(own, here, message)
-        disclosed = own.disclose(Disclosed(there.c, there.active, sums.objective))
+        c = there.c if message.rates is None else there.c + xp.where(own.equality, 0.0, message.rates.relaxation)
+        disclosed = own.disclose(Disclosed(c, there.active, sums.objective))
         best = xp.where(message.best, state.there.active, state.best)
         return PartyState(here, there, anchor, message.parameters, best), Reply(sums, largest, disclosed)
 
@@ -252,7 +253,7 @@ class InteriorPointMethod(OnePhase[ServerState]):
             impossible = (status == Status.infeasible) & (sharpening.stated.violation <= goal.feasibility)
             status = xp.where(impossible, Status.stalled, status)  # since a feasible point was seen before
             search = stands.give_up, stands.empty, searching
-            sharpening, change = changed(sharpening, solved, ended, failed, *search, trial_there)
+            sharpening, change = changed(sharpening, solved, ended, failed, *search, goal.feasibility, trial_there)
             status = xp.where(change.any, Status.running, status)
             w = xp.where(sharpening.returning, sharpening.anchor.point, w)
 

@@ -56,7 +56,7 @@ class ServerState(Record):
     def rate_sharpness(self) -> RateSharpness | None:
         """For the message of the round."""
         now = self.sharpening
-        return None if now is None else RateSharpness(now.softening, now.anchored, now.returning)
+        return None if now is None else RateSharpness(now.softening, now.anchored, now.returning, now.relaxation)
 
 
 class RoundInfo(Info):
