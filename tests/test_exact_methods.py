@@ -218,7 +218,7 @@ def assert_bytes(result: fp.Result, numbers_up: int, numbers_down: int, flags_do
 
 
 CALL = 2 * D + 3  # point, centre, β, γ, the tolerance; and one flag
-MAXIMA, TOLD = 3, 2 * M  # distance, violation, change of μ; constraints and multipliers for the report
+MAXIMA, TOLD = 3, 2 * M + 1  # distance, violation, change of μ; constraints, multipliers and objective for the report
 
 
 def test_bytes_of_newton() -> None:

@@ -18,7 +18,6 @@ pytest.importorskip("flwr", reason="Flower is not installed")
 
 import fedpact as fp
 from fedpact.deploy.flower.local_run import LocalFederation
-from fedpact.deploy.overview import statuses
 from fedpact.run.pact import Pact
 
 pytestmark = pytest.mark.deploy
@@ -48,9 +47,7 @@ def test_the_front_door_gives_what_it_gives_in_this_process(tried: tuple[pathlib
     assert [line.split()[:2] for line in status.splitlines() if " ended " in line] == [
         [who, "ended"] for who in ("server", *PARTIES)
     ]
-    found = statuses(kit)
-    assert [words["who"] for words in found] == ["server", *PARTIES]
-    assert {(words["phase"], words["round"]) for words in found} == {("ended", local.rounds)}
+    assert status.count(f"round {local.rounds}") == 1 + len(PARTIES)
     for log in (state / "log.txt", *(kit / party / "log.txt" for party in PARTIES)):  # where operators look
         assert "round 1" in log.read_text()
         assert local.status in log.read_text()

@@ -126,7 +126,7 @@ class CountedRates(Method[ServerState]):
             return phases
         assert isinstance(phase.hear, HearCorrected)
         finishing = dataclasses.replace(phase, hear=HearLast(phase.hear.wrapped, self.method.finish))
-        return (*before, (*others, finishing))
+        return (*before, (*others, finishing) if isinstance(last, tuple) else finishing)
 
     # at a party
 
