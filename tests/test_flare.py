@@ -25,7 +25,7 @@ from fedpact.deploy.flare.kit import write_kit
 
 pytest.importorskip("nvflare", reason="NVIDIA FLARE is not installed")
 
-from fedpact.deploy.flare.local_run import JobResult, LocalFederation
+from fedpact.deploy.flare.local_run import JobResult, LocalFederation, try_here
 from fedpact.deploy.overview import statuses
 from fedpact.deploy.this_machine import free_port
 from fedpact.evaluation.table import Evaluation
@@ -408,6 +408,14 @@ def test_what_is_wrong_is_said_before_anything_is_written(
     with pytest.raises(ValueError, match=message):
         write_kit(**{"pact": pact, "parties": PARTIES, "out": tmp_path / "out", **changes})
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["a try", "it's", "#1", "back\\slash"])
+def test_a_folder_in_which_no_job_would_start_is_said_at_once(tmp_path: pathlib.Path, name: str) -> None:
+    with pytest.raises(ValueError, match="spaces, quotes, backslashes or #") as raised:
+        try_here(pacts.written(tmp_path, "front door"), PARTIES, tmp_path / name)
+    assert str(tmp_path / name) in str(raised.value)
+    assert not (tmp_path / name).exists()
 
 
 def test_keys_are_not_written_over(tmp_path: pathlib.Path) -> None:

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
 import time
@@ -241,8 +242,9 @@ def try_here(
     Returns the result's summary and the folder of the results.
 
     Raises RuntimeError where the job did not finish; the message has the same three, and TimeoutError where a site did not
-    connect to the server within 120 s, and as `write_kit` does.
+    connect to the server within 120 s, and as `write_kit` does. Raises ValueError where FLARE cannot start jobs in `out`.
     """
+    _check_path(out.resolve())
     if not resume:
         write_kit(pact, parties, out, port=free_port(), wait=wait)
         written()
@@ -264,3 +266,16 @@ def try_here(
     if not result.finished:
         raise RuntimeError(result.message)
     return result.message
+
+
+def _check_path(out: pathlib.Path) -> None:
+    """FLARE splits the command that starts a job without quoting the paths in it."""
+    try:
+        stays_whole = shlex.split(str(out), comments=True) == [str(out)]
+    except ValueError:  # an odd quote
+        stays_whole = False
+    if not stays_whole:
+        raise ValueError(
+            f"NVIDIA FLARE starts no jobs in a folder whose path has spaces, quotes, backslashes or #: {out}; give another one, "
+            "such as --out /tmp/try"
+        )

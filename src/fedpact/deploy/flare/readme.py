@@ -40,7 +40,8 @@ def readme_text(
 4. The admin, who starts runs, with the folder `admin`:
    `nvflare job submit -j admin/jobs/run --startup-kit admin`
 
-The last prints the run's id. `nvflare job wait ID --startup-kit admin` waits for its end; `nvflare job download ID
+Put the folders where no path has a space: FLARE starts its jobs with a command that it splits there. The last command prints
+the run's id. `nvflare job wait ID --startup-kit admin` waits for its end; `nvflare job download ID
 --startup-kit admin` fetches the results: `workspace/fedpact.json` says how the run ended, `workspace/fedpact/{pact.stem}`
 holds its result, and the model for `fp.load` and `fedpact predict` in `model`. Server and sites keep running, for further
 runs, and restart by themselves when their process dies;
