@@ -170,9 +170,8 @@ class FairVFLMethod(Method[ServerState]):
         return cls(party, roles, options.rho, options.dual_step, options.decay, encrypted)
 
     def deployed(self, enough: Callable[[], bool]) -> "FairVFLMethod":
-        if (
-            self.party.timing.pace != "clock"
-        ):  # without `enough` the methods of all parties are equal, and so are their programs
+        # where it is not asked, the parties' methods stay equal, and so do their programs
+        if self.party.timing.pace != "clock":
             return self
         timing = dataclasses.replace(self.party.timing, enough=enough)
         return dataclasses.replace(self, party=dataclasses.replace(self.party, timing=timing))

@@ -27,7 +27,6 @@ QUICK = 2  # a sharpening that took more rounds than this is not followed by a b
 SOFTEST = (
     4.0  # times the first softening is tried where that is not solved: if even this is not, another would not help
 )
-
 RELAXED = 2.0  # times the violation that is aimed at, half of the tolerance: where the path of solutions has an end
 
 
@@ -138,8 +137,8 @@ def changed(
     softer = ~sharper & ~solved & (ended | failed | long) & (now.factor < GENTLE)
     softer = softer & (now.has_anchor | ~softest) & ~first_try
     # the path ends where a limit can be met in the limit of large parameters only: 0.95 of 20 rows without one of them
-    at_its_end = long & ~solved & (now.softening > 1.0) & now.has_anchor & (now.factor >= GENTLE)
-    at_its_end = at_its_end & (now.rounds >= FIRST_ROUNDS) & (now.relaxation == 0.0) & ~sharper
+    at_its_end = ~sharper & ~searching & now.has_anchor & (now.softening > 1.0) & (now.factor >= GENTLE)
+    at_its_end = at_its_end & (now.rounds >= FIRST_ROUNDS) & (now.relaxation == 0.0)
     softer = softer | at_its_end
     # what was searched for with the stated rates gets twice as many rounds
     after_search = xp.where(now.softening > 1.0, 0, -FIRST_ROUNDS)
