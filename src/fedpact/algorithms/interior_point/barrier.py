@@ -17,9 +17,9 @@ from fedpact.problem.oracle import Oracle, Values, derivatives
 from fedpact.problem.symmetric import unpacked
 from fedpact.records import Record
 
-REGULARIZATION = 1e-7  # δ, of the largest ‖∇c‖² so far
+REGULARIZATION = 1e-7  # δ, of the largest ‖∇c‖² so far, divided by how steep the objective has become
 SINGULAR = 1e-14  # of its own diagonal is added to A: rounding makes a singular matrix indefinite
-FLAT = 1e-20  # ‖∇c‖² of a constraint that no step can mend; δ = 1 keeps its multiplier from running away
+FLAT = 1e-20  # ‖∇c‖² of a constraint that no step can mend; where it is broken, δ = 1 keeps its multiplier from running away
 FRACTION = 0.995  # a multiplier may lose this part of itself in a round
 HALF = 0.5  # a slack that Newton's step would make negative keeps this part of itself, or what is left to κ/μ
 CLOSED = 1e-3  # of the goal: a constraint met to this, with a slack as small, is not closed further: W would amplify rounding
@@ -50,6 +50,9 @@ class Trial(Record):
     merit_weight: jax.Array  # ρ
     pooled_multipliers: jax.Array  # at the trial; they weigh the curvature of pooled constraints
     first_slack: jax.Array  # the slacks that a phase begins with, at least
+    steepness: (
+        jax.Array
+    )  # how many times as steep the objective has become: multipliers are expected to be larger by this
     moving: jax.Array  # False in the first round of either phase, before there is a step
     searching: jax.Array  # whether this is the search for a feasible point
     accepted: jax.Array  # whether the last trial is where this step begins
@@ -115,16 +118,18 @@ class Barrier(Record):
     mu: jax.Array
     active: jax.Array  # what is measured and handed out: μ of active constraints, 0 elsewhere; [c]₊ while searching
     steepest: jax.Array  # the largest ‖∇c‖² so far
+    steepness: jax.Array  # of the objective
 
     @classmethod
-    def fresh(cls, equality: np.ndarray, size: int, mu: Any, slack: Any = 1.0) -> "Barrier":
+    def fresh(cls, equality: np.ndarray, size: int, mu: Any, slack: Any = 1.0, steepness: Any = 1.0) -> "Barrier":
         one = xp.where(equality, 0.0, 1.0)
-        return cls(0.0 * one, xp.zeros((one.size, size)), slack * one, mu * one, mu * one, 0.0 * one)
+        mu, flat = steepness * mu * one, xp.zeros((one.size, size))
+        return cls(0.0 * one, flat, slack * one, mu, mu, 0.0 * one, xp.asarray(steepness))
 
     def weights(self, equality: np.ndarray) -> jax.Array:
         """W."""
-        square = xp.sum(self.jacobian**2, axis=1)
-        delta = xp.where(square > FLAT, REGULARIZATION * self.steepest, 1.0)
+        stuck = (xp.sum(self.jacobian**2, axis=1) <= FLAT) & (equality | (self.c >= 0))
+        delta = xp.where(~stuck, REGULARIZATION * self.steepest / self.steepness, 1.0)
         return 1.0 / (self.s * self.inverse(equality) + delta)
 
     def inverse(self, equality: np.ndarray) -> jax.Array:
@@ -196,7 +201,7 @@ def settle(ahead: Ahead, equality: np.ndarray, c: jax.Array, jacobian: jax.Array
     square = xp.sum(jacobian**2, axis=1)
     active = equality | (c >= -trial.activity_threshold) | (mu * square > s)
     handed = xp.where(trial.searching, broken(c, equality), xp.where(active, mu, 0.0))
-    return Barrier(c, jacobian, s, mu, handed, xp.maximum(ahead.steepest, square))
+    return Barrier(c, jacobian, s, mu, handed, xp.maximum(ahead.steepest, square), trial.steepness)
 
 
 def broken(c: jax.Array, equality: np.ndarray) -> jax.Array:

@@ -9,12 +9,18 @@ from fedpact.arrays import xp
 
 SPEED = 1.5  # κ falls at least to this power of the mean product
 LEAST = 1e-20  # κ
+SOLVED = 0.01  # of what all κ are worth: where the last step promised less, the problem with that κ is solved
 UNFIT = 0.01  # κ is held up at this times the square of the violation
 ROUGH = 0.005  # of the objective: what all κ together are worth, at least, while rates are softened
 
 
 def next_kappa(
-    centering: float, server: ServerState, sums: HolderSums, largest: HolderMaxima, stationarity: jax.Array
+    centering: float,
+    server: ServerState,
+    sums: HolderSums,
+    largest: HolderMaxima,
+    stationarity: jax.Array,
+    gained: jax.Array,
 ) -> jax.Array:
     """A part of the mean product, superlinearly less near the end; not far below what the goal needs once that is met.
 
@@ -26,7 +32,8 @@ def next_kappa(
     mean = sums.slack_products / xp.maximum(sums.inequalities, 1.0)
     kappa = xp.minimum(centering * mean, mean**SPEED)
     left = xp.minimum(xp.maximum(soft * largest.violation, stationarity), 1.0)
-    kappa = xp.maximum(kappa, xp.minimum(UNFIT * left**2, server.kappa))
+    ahead = xp.minimum(UNFIT * left**2, server.kappa)
+    kappa = xp.where(gained > SOLVED * server.kappa * sums.inequalities, xp.maximum(kappa, ahead), kappa)
     if server.sharpening is not None:
         rough = ROUGH * xp.maximum(xp.abs(sums.objective), LEAST_OBJECTIVE) / xp.maximum(sums.inequalities, 1.0)
         kappa = xp.where(soft > 1.0, xp.maximum(kappa, rough), kappa)

@@ -16,7 +16,7 @@ from fedpact.algorithms.interior_point.barrier import (
 )
 from fedpact.algorithms.interior_point.kappa import ROUGH, held_kappa, next_kappa
 from fedpact.algorithms.interior_point.sharpening import Anchor, Best, Change, at_first, changed
-from fedpact.algorithms.interior_point.standing import LEAST_OBJECTIVE, Trialled, standing
+from fedpact.algorithms.interior_point.standing import LEAST_OBJECTIVE, Trialled, standing, steepness
 from fedpact.algorithms.interior_point.state import PartyState, RoundInfo, ServerState
 from fedpact.algorithms.interior_point.steps import (
     Model,
@@ -58,6 +58,7 @@ ROUGHLY_SOLVED = 0.1  # and the next step promises less than this part of ROUGH
 STAY_FEASIBLE = (
     300.0  # the merit's weight of the violation, per unit of the objective, at a point that was searched for
 )
+STEEPEST = 1e5  # an objective that is steeper counts as this
 WIDER = 4.0  # the ball grows by this after an accepted step
 
 
@@ -81,7 +82,7 @@ class InteriorPointMethod(OnePhase[ServerState]):
 
     def step(self, own: Oracle, state: PartyState, message: Trial) -> tuple[PartyState, Reply]:
         size, soft = message.parameters.size, 1.0 if message.rates is None else message.rates.softening
-        fresh = Barrier.fresh(own.equality, size, soft * self.options.mu, message.first_slack / soft)
+        fresh = Barrier.fresh(own.equality, size, soft * self.options.mu, message.first_slack / soft, message.steepness)
         here, anchor = choose(message.moving, choose(message.accepted, state.there, state.here), fresh), None
         if message.rates is not None:
             anchor = choose(message.rates.anchored, state.there, state.anchor)
@@ -121,6 +122,7 @@ class InteriorPointMethod(OnePhase[ServerState]):
             searching=xp.asarray(False),
             phases=xp.zeros((), int),
             fresh=xp.asarray(True),
+            steepness=xp.asarray(1.0),
             origin=w,
             from_start=xp.asarray(False),
             indefinite=xp.asarray(False),
@@ -204,7 +206,8 @@ class InteriorPointMethod(OnePhase[ServerState]):
                 model = Model(height, downhill, gradient, residual, hessian, convex)
                 return model, newton_step(point, model, WIDER * step.radius, h)
 
-            kappa = next_kappa(self.options.centering, server, sums, largest, stationarity)
+            gained = promised(server.w, server.step, server.model, h)
+            kappa = next_kappa(self.options.centering, server, sums, largest, stationarity, gained)
             if self.rates:
                 before, again = towards(server.kappa)
                 kappa = held_kappa(kappa, server, promised(point, again, before, h), sums)
@@ -294,6 +297,7 @@ class InteriorPointMethod(OnePhase[ServerState]):
             searching=((searching | stands.give_up) & ~stands.found & ~change.any) | change.searching,
             phases=xp.where(change.any, xp.where(change.from_start, 0, 1), server.phases + xp.where(turn, 1, 0)),
             fresh=turn,
+            steepness=xp.where(better, xp.clip(steepness(objective, point), 1.0, STEEPEST), server.steepness),
             origin=server.origin,
             from_start=(server.from_start | stands.elsewhere) & (~change.any | change.searching),
             indefinite=(server.indefinite | (searching & ~model.convex)) & ~stands.give_up,

@@ -13,6 +13,9 @@ from fedpact.records import Record
 
 NARROWEST = 1e-10  # a step this short, relative to 1 + ‖w‖, means that float64 shows no descent any more
 FAR = 10.0  # no feasible point within this many times 1 + ‖w‖, where a search for one rests: there is none
+AROUND = (
+    0.3  # or within this many times, where the violation has not fallen for twice as many rounds as a search waits else
+)
 EMPTY = 1e3  # such a search begins where none is within this many times, or within FAR and the violation does not halve
 IDLE = 4  # for so many rounds,
 PATIENCE = 15  # or for so many, wherever a feasible point may be
@@ -76,6 +79,11 @@ class Standing(Record):
     status: jax.Array
 
 
+def steepness(objective: jax.Array, point: jax.Array) -> jax.Array:
+    """How steep the objective is on the way from 0 to a point; 1 is what the units make of it at the start."""
+    return objective / xp.maximum(xp.max(xp.abs(point), initial=0.0), 1.0)
+
+
 def standing(
     server: ServerState,
     now: Trialled,
@@ -92,8 +100,7 @@ def standing(
     stuck = ~better & (now.step.length * moved < NARROWEST * (1.0 + linalg.norm(server.w)))
 
     # converged?
-    reach = xp.maximum(xp.max(xp.abs(now.point), initial=0.0), 1.0)
-    close = goal.stationarity * xp.maximum(now.objective / reach, 1.0)  # as the certificate will measure
+    close = goal.stationarity * xp.maximum(steepness(now.objective, now.point), 1.0)  # as the certificate will measure
     met = ~searching & (now.stationarity <= close) & (largest.complementarity <= goal.feasibility)
     near = WORTH * goal.stationarity * xp.maximum(xp.abs(now.objective), LEAST_OBJECTIVE) + now.noise
     last = server.step.length * linalg.norm(server.step.direction)
@@ -125,7 +132,9 @@ def standing(
     resting = (better & whole & (gain <= RESTING * violation_squared)) | (stuck & (radius > FAR * size))
     # the least violation may be reached at infinity only; convex constraints need the proof all the same
     curved = server.indefinite | (server.sharpening is not None) | (radius > FAR * size)
-    resting = resting | (better & curved & (idle >= xp.where(server.from_start, *reversed(SEARCH_PATIENCE))))
+    patience = xp.where(server.from_start, *reversed(SEARCH_PATIENCE))
+    resting = resting | (better & curved & (idle >= patience))
+    resting = resting | (better & (radius > AROUND * size) & (idle >= 2 * patience))
     rests = searching & ~feasible & ~seen & resting
     # what is not convex, as rates are, may have a feasible point elsewhere: look for it once more, from the start
     elsewhere = rests & (server.indefinite | (server.sharpening is not None)) & ~server.from_start

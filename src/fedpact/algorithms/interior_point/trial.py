@@ -24,6 +24,7 @@ def trial_of(mu: float, own: ServerData, server: ServerState) -> tuple[Trial, Ba
         merit_weight=server.rho,
         pooled_multipliers=pooled.mu,
         first_slack=server.first_slack,
+        steepness=server.steepness,
         moving=~server.fresh,
         searching=server.searching,
         accepted=server.accepted,
@@ -49,6 +50,6 @@ def held(
 ) -> Barrier:
     """Where the step begins."""
     soft = 1.0 if server.sharpening is None else server.sharpening.softening
-    fresh = Barrier.fresh(equality, server.w.size, soft * mu, server.first_slack / soft)
+    fresh = Barrier.fresh(equality, server.w.size, soft * mu, server.first_slack / soft, server.steepness)
     held_now = choose(server.fresh, fresh, choose(server.accepted, *reversed(barriers)))
     return held_now if server.sharpening is None else choose(server.sharpening.returning, anchor, held_now)

@@ -22,7 +22,7 @@ INSIDE = 1e-6  # a dual this far inside its ball, relatively, belongs to a group
 SMALL = 1e-9  # and so does a norm this small, relative to the first ε
 LENGTHS = 0.5 ** xp.arange(12.0)
 ROUNDING = 1e-9  # relative: the point with exact zeros is no higher, to this
-SHIFT = 1e-15  # of the largest entry of a diagonal, added to it
+SHIFT = 1e-15  # of every entry of a diagonal, added to it
 
 
 def group_minimiser(w: jax.Array, gradient: jax.Array, hessian: jax.Array, h: FlatRegularizer) -> jax.Array:
@@ -53,7 +53,9 @@ def group_minimiser(w: jax.Array, gradient: jax.Array, hessian: jax.Array, h: Fl
         return xp.where(better, points[place], v), better & (place == 0)
 
     def solved(matrix: jax.Array, right: jax.Array) -> jax.Array:
-        step = linalg.solve(matrix + SHIFT * xp.max(xp.abs(xp.diag(matrix))) * eye, right)
+        diagonal = xp.abs(xp.diag(matrix))
+        scale = 1.0 / xp.sqrt(xp.where(diagonal > 0, diagonal, 1.0))
+        step = scale * linalg.solve(scale[:, None] * matrix * scale + SHIFT * eye, scale * right)
         return xp.where(xp.all(xp.isfinite(step)), step, 0.0)
 
     # smoothed

@@ -133,17 +133,20 @@ def learnt(own: ServerData, w: jax.Array, reply: Reply) -> Units:
     phi, shape = objective_units(total.objective + h.value(w), gradient, bends)
     limits = xp.abs(functions.constants.pooled)
     pooled_slopes = xp.abs(total.pooled_jacobian)
-    squares = _relative_squares(pooled_slopes, shape, limits)
+    pooled_squares = _relative_squares(pooled_slopes, shape, limits)
     # of sums, secure ones are exact: a largest unit would be known up to a power of two
     party_units = ABOVE_MEAN / own.parties * reply.sum.constraint_units
     held = own.parties * party_units.size + own_units.size + limits.size
-    pull = (total.constraint_slopes + xp.sum(squares, axis=0)) / max(1, held)
+    pull = (total.constraint_slopes + xp.sum(pooled_squares, axis=0)) / max(1, held)
     # an objective without curvature has the size that the constraints give it
     phi = xp.where(phi > 0, phi, xp.max(xp.abs(gradient) / xp.sqrt(_positive(pull)), where=pull > 0, initial=0.0))
     phi = _positive(xp.where(phi > 0, phi, xp.max(xp.abs(gradient))))
     parameters = xp.ones_like(w)
     if w.size <= MOST_PARAMETERS:
-        parameters = 1.0 / xp.sqrt(_positive(h.alike_in_groups(shape + pull)))
+        squares = xp.where(
+            shape + pull > 0, shape + pull, (gradient / phi) ** 2
+        )  # where only a linear objective has a slope
+        parameters = 1.0 / xp.sqrt(_positive(h.alike_in_groups(squares)))
     units = Units(
         parameters=parameters,
         objective=phi,
