@@ -10,12 +10,24 @@ from rich.table import Table
 from campaign.levels import LEVELS
 from campaign.runner import Record
 
-COLUMNS = ("solved", "infeasible", "unbounded", "loose", "not solved", "false", "error", "out of time", "unjudged")
+COLUMNS = (
+    "solved",
+    "infeasible",
+    "unbounded",
+    "loose",
+    "not solved",
+    "beyond float64",
+    "false",
+    "error",
+    "out of time",
+    "unjudged",
+)
 # "infeasible" and "unbounded" are right verdicts. "loose": converged, and true to the absolute tolerance, but above the
-# reference by more than 1e-5 or outside a bound by more than 1e-5 of it.
+# reference by more than 1e-5 or outside a bound by more than 1e-5 of it. "beyond float64": not solved, and no parameters that
+# float64 can hold meet the optimality conditions to ten times the tolerance.
 TITLES = {"infeasible": "rightly infeasible", "unbounded": "rightly no minimum"}
 WIDTH = 130
-BAD = ("false", "error", "out of time", "not solved", "loose", "unjudged")
+BAD = ("false", "error", "out of time", "not solved", "loose", "beyond float64", "unjudged")
 SETTLED = ("solved", "infeasible", "unbounded")
 
 

@@ -11,10 +11,22 @@ from campaign.referee import BROKEN, Reference
 from campaign.statement import TOLERANCE
 
 Outcome = Literal[
-    "solved", "loose", "infeasible", "unbounded", "not solved", "false", "unjudged", "error", "out of time"
+    "solved",
+    "loose",
+    "infeasible",
+    "unbounded",
+    "not solved",
+    "beyond float64",
+    "false",
+    "unjudged",
+    "error",
+    "out of time",
 ]
 GAP = 1e-5  # of the objective, relative to the reference's
 KKT = 1e-4  # relative residual of the optimality conditions, in scaled parameters
+BEYOND = (
+    10 * TOLERANCE
+)  # what rounding the parameters may change of these conditions, relative to the objective's slope
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +53,34 @@ def judge(f: Formulas, reference: Reference, status: str, w: np.ndarray) -> Judg
         if reference.verdict == "optimal":
             return Judged("false", f"a minimum exists: {reference.said}")
         return Judged("unjudged", reference.said)
+    noise = rounding(f, reference)
+    if noise > BEYOND:
+        return Judged("beyond float64", f"one unit in the last place of the parameters is {noise:.1e} of the slope")
     return Judged("not solved", f"the reference: {reference.verdict}")
+
+
+def rounding(f: Formulas, reference: Reference) -> float:
+    """By how much the slope of the Lagrangian changes if the reference's parameters change in their last place.
+
+    Relative to the objective's slope, with columns of size 1; the median of ten draws. 0 where the reference has no multipliers.
+    Of parameters that float64 can hold, the best ones are about this far from stationary.
+    """
+    w, mu = reference.w, reference.multipliers
+    if w is None or mu is None or not np.any(mu):
+        return 0.0
+    terms = [*f.objective, *(term for row in f.rows for term in row.terms)]
+    if terms[0].hidden:
+        return 0.0
+    sizes = np.sqrt(np.mean([np.mean(term.A**2, axis=0) for term in terms], axis=0))
+    unit = 1.0 / np.where(sizes > 0, sizes, 1.0)
+
+    def slope(w: np.ndarray) -> np.ndarray:
+        return unit * sum((m * row.gradient(w) for m, row in zip(mu, f.rows, strict=True)), f.smooth_gradient(w))
+
+    rng, here = np.random.default_rng(0), slope(w)
+    ends = [slope(w * (1.0 + np.finfo(float).eps * rng.choice([-1.0, 1.0], size=w.size))) for _ in range(10)]
+    changes = [float(np.max(np.abs(end - here))) for end in ends]
+    return float(np.median(changes)) / max(float(np.max(np.abs(unit * f.smooth_gradient(w)))), 1e-300)
 
 
 def _converged(f: Formulas, reference: Reference, w: np.ndarray) -> Judged:

@@ -2,9 +2,13 @@
 
 import collections
 
+import numpy as np
 import pytest
 
 import campaign
+from campaign.formulas import Formulas, Row, Term
+from campaign.referee import Reference
+from campaign.verdict import BEYOND, rounding
 
 SETTLED = ("solved", "infeasible", "unbounded")
 ROUNDS = 100
@@ -27,6 +31,13 @@ def test_no_verdict_is_false_and_nearly_all_are_settled() -> None:
         ("equalities/offset/4-just", "converged"),  # once too early: steps shrink by 7 % each
         ("curved-equality/collinear/0-just", None),  # once called infeasible: the feasible points are far away
         ("rates-1/constant/1-just", "converged"),  # 19 of 20 rows are 0.95 at infinity only
+        ("np/tiny/1-just", "converged"),  # multipliers of 1e9, since the objective grows so much on the way
+        (
+            "np-group/raw/0-just",
+            "converged",
+        ),  # units that a group shares: Newton's matrix has entries from 1e-13 to 1e7
+        ("polyhedra/one-hot/2-just", "converged"),  # a constraint without slope kept κ up
+        ("many-caps/heavy/2-just", "converged"),  # κ kept stationarity up, which kept κ up
     ],
 )
 def test_what_was_false_or_open_once(name: str, status: str | None) -> None:
@@ -35,3 +46,22 @@ def test_what_was_false_or_open_once(name: str, status: str | None) -> None:
     )  # rounding decides on some of the rounds
     assert record.outcome in (("solved",) if status else ("solved", "not solved")), record.why
     assert status is None or record.status == status
+
+
+def test_a_linear_objective_that_no_constraint_minds_falls_without_end() -> None:
+    record = campaign.attempt(campaign.problems()["unbounded/tiny/3"], max_rounds=ROUNDS)
+    assert (record.outcome, record.status) == ("unbounded", "diverged"), record.message
+
+
+def test_what_no_float64_parameters_can_certify_is_told_from_what_was_not_solved() -> None:
+    """Columns that nearly repeat each other, and parameters of 1e6: their last places decide on the slope of the Lagrangian."""
+    rng = np.random.default_rng(0)
+    first, second, y = rng.normal(size=(3, 40))
+
+    def noise(columns: np.ndarray, w: list[float], multiplier: float) -> float:
+        loss = Term("squared", columns, y)
+        formulas = Formulas(2, (loss,), (Row((loss,), -0.1),), l2=1e-3)
+        return rounding(formulas, Reference("optimal", np.array(w), multipliers=np.array([multiplier])))
+
+    assert noise(np.stack([first, second], axis=1), [1.0, -1.0], 1.0) < 1e-12
+    assert noise(np.stack([first, first + 1e-6 * second], axis=1), [1e6, -1e6], 1e10) > BEYOND

@@ -46,6 +46,15 @@ def reference(w: np.ndarray, gradient: np.ndarray, hessian: np.ndarray, h: FlatR
     return np.asarray(v.value)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_units_of_a_parameter_in_no_group_do_not_matter(seed: int) -> None:
+    w, gradient, hessian, h = case("stiff", seed)
+    unit = np.array([1.0] * 7 + [1e-9])
+    plain = group_minimiser(w, gradient, hessian, h)
+    found = unit * group_minimiser(w / unit, unit * gradient, unit[:, None] * hessian * unit, h)
+    np.testing.assert_allclose(found, plain, rtol=1e-4, atol=1e-4 * np.max(np.abs(plain)))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(6))
 def test_the_minimiser_is_that_of_clarabel(kind: str, seed: int) -> None:

@@ -200,6 +200,7 @@ DOWN = {
     "merit_weight": "the weight of missed limits",
     "barrier_parameter": "how far to stay within the limits",
     "first_slack": "the room that limits begin with",
+    "steepness": "how steep the objective has become since the start",
     "residual_share": "the share of what is missed that the step is to close",
     "activity_threshold": "the room below which a limit counts as reached",
     "infeasible_radius": "how far there is no point within all limits, if that is known",

@@ -12,7 +12,8 @@ W_i = diag(1/(s_i/μ_i + δ)), or 1/δ for an equality:
     symbol   here                 meaning
     s, μ     Barrier.s, .mu       slacks and multipliers, which stay with their holder
     κ        ServerState.kappa    what every product s μ is driven to
-    δ        barrier.py           1e-7 of the largest ‖∇c‖² so far: bounds W, which would else drown f's curvature in rounding
+    δ        barrier.py           1e-7 of the largest ‖∇c‖² so far: bounds W, which would else drown f's curvature in rounding;
+                                  less where the objective has become steep, since multipliers then have far to go
     ρ        ServerState.rho      the weight of c + s in the merit function
     θ        Step.residual_share  the part of c + s that a step closes: 1, less in a small ball
 
