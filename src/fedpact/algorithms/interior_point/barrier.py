@@ -50,9 +50,7 @@ class Trial(Record):
     merit_weight: jax.Array  # ρ
     pooled_multipliers: jax.Array  # at the trial; they weigh the curvature of pooled constraints
     first_slack: jax.Array  # the slacks that a phase begins with, at least
-    steepness: (
-        jax.Array
-    )  # how many times as steep the objective has become: multipliers are expected to be larger by this
+    steepness: jax.Array  # how many times as steep the objective has become, and multipliers as large
     moving: jax.Array  # False in the first round of either phase, before there is a step
     searching: jax.Array  # whether this is the search for a feasible point
     accepted: jax.Array  # whether the last trial is where this step begins

@@ -13,9 +13,7 @@ from fedpact.records import Record
 
 NARROWEST = 1e-10  # a step this short, relative to 1 + ‖w‖, means that float64 shows no descent any more
 FAR = 10.0  # no feasible point within this many times 1 + ‖w‖, where a search for one rests: there is none
-AROUND = (
-    0.3  # or within this many times, where the violation has not fallen for twice as many rounds as a search waits else
-)
+AROUND = 0.3  # or within this many times, where a search has waited twice as long as SEARCH_PATIENCE
 EMPTY = 1e3  # such a search begins where none is within this many times, or within FAR and the violation does not halve
 IDLE = 4  # for so many rounds,
 PATIENCE = 15  # or for so many, wherever a feasible point may be

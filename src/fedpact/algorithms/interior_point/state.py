@@ -34,9 +34,7 @@ class ServerState(Record):
     searching: jax.Array  # for a feasible point
     phases: jax.Array  # how many there were before this one
     fresh: jax.Array  # whether the next round is the first, or the first of a search, or the first after one
-    steepness: (
-        jax.Array
-    )  # how many times as steep as at the start the objective was at the last accepted trial, 1 at least
+    steepness: jax.Array  # how many times as steep as at the start the objective is, 1 at least
     origin: jax.Array  # the first parameters
     from_start: jax.Array  # whether a search has begun there
     indefinite: jax.Array  # whether the squared violation was seen to be not convex in this search

@@ -143,9 +143,8 @@ def learnt(own: ServerData, w: jax.Array, reply: Reply) -> Units:
     phi = _positive(xp.where(phi > 0, phi, xp.max(xp.abs(gradient))))
     parameters = xp.ones_like(w)
     if w.size <= MOST_PARAMETERS:
-        squares = xp.where(
-            shape + pull > 0, shape + pull, (gradient / phi) ** 2
-        )  # where only a linear objective has a slope
+        # a linear objective's own slope counts only where nothing else does
+        squares = xp.where(shape + pull > 0, shape + pull, (gradient / phi) ** 2)
         parameters = 1.0 / xp.sqrt(_positive(h.alike_in_groups(squares)))
     units = Units(
         parameters=parameters,
