@@ -24,16 +24,17 @@ def next_kappa(
 ) -> jax.Array:
     """A part of the mean product, superlinearly less near the end; not far below what the goal needs once that is met.
 
-    Where constraints are still broken or w is not stationary, it does not run ahead of w. A problem with softened rates is
-    solved for a κ above zero only: from the middle of its region the sharper one is reached in a few steps, from its edge
+    Where constraints are still broken or w is not stationary, it does not run ahead of w, unless the step to w, which `gained`
+    is the promise of, shows that the problem with the last κ is solved. A problem with softened rates is solved for a κ above
+    zero only: from the middle of its region the sharper one is reached in a few steps, from its edge
     hardly at all.
     """
     soft = 1.0 if server.sharpening is None else server.sharpening.softening
     mean = sums.slack_products / xp.maximum(sums.inequalities, 1.0)
     kappa = xp.minimum(centering * mean, mean**SPEED)
     left = xp.minimum(xp.maximum(soft * largest.violation, stationarity), 1.0)
-    ahead = xp.minimum(UNFIT * left**2, server.kappa)
-    kappa = xp.where(gained > SOLVED * server.kappa * sums.inequalities, xp.maximum(kappa, ahead), kappa)
+    unsolved = (server.sharpening is not None) | (gained > SOLVED * server.kappa * sums.inequalities)
+    kappa = xp.where(unsolved, xp.maximum(kappa, xp.minimum(UNFIT * left**2, server.kappa)), kappa)
     if server.sharpening is not None:
         rough = ROUGH * xp.maximum(xp.abs(sums.objective), LEAST_OBJECTIVE) / xp.maximum(sums.inequalities, 1.0)
         kappa = xp.where(soft > 1.0, xp.maximum(kappa, rough), kappa)

@@ -13,7 +13,6 @@ from fedpact.records import Record
 
 NARROWEST = 1e-10  # a step this short, relative to 1 + ‖w‖, means that float64 shows no descent any more
 FAR = 10.0  # no feasible point within this many times 1 + ‖w‖, where a search for one rests: there is none
-AROUND = 0.3  # or within this many times, where a search has waited twice as long as SEARCH_PATIENCE
 EMPTY = 1e3  # such a search begins where none is within this many times, or within FAR and the violation does not halve
 IDLE = 4  # for so many rounds,
 PATIENCE = 15  # or for so many, wherever a feasible point may be
@@ -130,9 +129,7 @@ def standing(
     resting = (better & whole & (gain <= RESTING * violation_squared)) | (stuck & (radius > FAR * size))
     # the least violation may be reached at infinity only; convex constraints need the proof all the same
     curved = server.indefinite | (server.sharpening is not None) | (radius > FAR * size)
-    patience = xp.where(server.from_start, *reversed(SEARCH_PATIENCE))
-    resting = resting | (better & curved & (idle >= patience))
-    resting = resting | (better & (radius > AROUND * size) & (idle >= 2 * patience))
+    resting = resting | (better & curved & (idle >= xp.where(server.from_start, *reversed(SEARCH_PATIENCE))))
     rests = searching & ~feasible & ~seen & resting
     # what is not convex, as rates are, may have a feasible point elsewhere: look for it once more, from the start
     elsewhere = rests & (server.indefinite | (server.sharpening is not None)) & ~server.from_start
