@@ -94,7 +94,7 @@ def test_it_fits_into_80_columns(listings: dict[str, MessageList]) -> None:
 def test_totals_are_of_the_messages(listings: dict[str, MessageList]) -> None:
     rows = {total.when: total for total in totals(listings["front door in the clear"])}
     assert (rows["in a round, at most"].down, rows["in a round, at most"].up) == (556, 5368)
-    assert rows["in a round, at most"].together == 3 * (548 + 5368)
+    assert rows["in a round, at most"].together == 3 * (556 + 5368)
     assert rows["once, before the first round"].together == 3 * (248 + 760 + 512)
     listing = listings["FairVFL"]
     columns = {total.when: total for total in totals(listing)}["in a round, at most"]
