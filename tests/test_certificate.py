@@ -291,6 +291,18 @@ def test_a_rosier_claim_changes_nothing(finished: tuple[pathlib.Path, fp.Result]
     assert check.stationarity > 1e-4
 
 
+def test_a_proof_is_found_where_the_least_violation_is_at_infinity(tmp_path: pathlib.Path) -> None:
+    """Losses on separable rows are to be negative: they fall to zero along a ray, and never stop falling."""
+    parties = fp.split_rows(fp.datasets.breast_cancer(), parties=3, stratify="y", seed=0)
+    loss = fp.logistic_loss(fp.linear(bias=True))
+    alarms, missed = (fp.mean(loss, where=fp.col("y") == label) for label in (0, 1))
+    problem = fp.minimize(alarms, [(missed <= -0.01).named("missed")], fp.l2(1e-3))
+    result = fp.solve(problem, parties, tolerance=1e-6, save=tmp_path)
+    assert result.status == "infeasible"
+    assert result.rounds <= 60
+    assert fp.verify(tmp_path, problem, parties).infeasible
+
+
 def test_an_infeasible_verdict_is_recomputed(tmp_path: pathlib.Path) -> None:
     """Two convex limits that exclude each other: the multipliers are a proof, until somebody changes them."""
     rng = np.random.default_rng(0)

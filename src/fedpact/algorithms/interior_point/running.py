@@ -59,6 +59,7 @@ STAY_FEASIBLE = (
     300.0  # the merit's weight of the violation, per unit of the objective, at a point that was searched for
 )
 STEEPEST = 1e5  # an objective that is steeper counts as this
+WAITED = 4  # rounds in which the squared violation has not fallen by 4 %, before a search looks far away
 WIDER = 4.0  # the ball grows by this after an accepted step
 
 
@@ -232,6 +233,10 @@ class InteriorPointMethod(OnePhase[ServerState]):
         now = Trialled(point, objective, stationarity, noise, better, sound, w, step, model)
         stands = standing(server, now, sums, largest, own.regularizer, h)
         status, violation = stands.status, largest.violation
+        if h.kinks == "none" and not self.rates:
+            # the least violation of convex constraints may be at infinity: twice as far from the start the proof is larger
+            waits = searching & better & ~server.indefinite & (stands.idle >= WAITED) & (status == Status.running)
+            step = choose(waits, whole_step(w, 2.0 * w - server.origin), step)
 
         # what would be handed out
         deeper = stands.feasible & (objective < server.best.objective)
