@@ -29,6 +29,20 @@ TITLES = {"infeasible": "rightly infeasible", "unbounded": "rightly no minimum"}
 WIDTH = 130
 BAD = ("false", "error", "out of time", "not solved", "loose", "beyond float64", "unjudged")
 SETTLED = ("solved", "infeasible", "unbounded")
+NOT_COUNTED = ("unjudged", "beyond float64")
+FIRST = (
+    "np",
+    "np-l1-box",
+    "gap",
+    "regression",
+    "many-caps",
+    "rates-1",
+    "polyhedra",
+    "linear-polyhedra",
+    "linear-balls",
+)
+FIRST = (*FIRST, "hinge", "one-parameter", "real")  # of a first, smaller campaign, whose bounds were none of these:
+CLOSE = ("just", "barely out")
 
 
 def by_family(records: list[Record], families: Iterable[str]) -> list[list[str]]:
@@ -55,6 +69,26 @@ def _row(title: str, records: list[Record]) -> list[str]:
     return [title, str(len(records)), *(str(c) if c else "" for c in counts), middle]
 
 
+def figures(records: list[Record]) -> list[str]:
+    """How many are settled, and how fast: of all, and of the first campaign's families and bounds."""
+    close = tuple("-" + level.replace(" ", "-") for level in CLOSE)
+    first = [r for r in records if r.family in FIRST and not r.name.endswith(close)]
+    return [f"{title}: {_figures(some)}" for title, some in (("all", records), ("first families", first)) if some]
+
+
+def _figures(records: list[Record]) -> str:
+    judged = [r for r in records if r.outcome not in NOT_COUNTED]
+    rounds = {outcome: [r.rounds for r in judged if r.outcome == outcome] for outcome in SETTLED}
+    settled = [n for mine in rounds.values() for n in mine]
+    within = sum(n <= 100 for n in settled)
+    middle, of_solved = (f"{statistics.median(mine):g}" if mine else "-" for mine in (settled, rounds["solved"]))
+    return (
+        f"{len(settled):,} of {len(judged):,} settled, {within:,} of them within 100 rounds ({within / max(len(judged), 1):.1%}; "
+        f"median {middle}, of the solved ones {of_solved}); of {len(rounds['infeasible']):,} infeasible ones "
+        f"{sum(n <= 60 for n in rounds['infeasible']):,} within 60"
+    )
+
+
 def heads(first: str) -> list[str]:
     return [first, "problems", *(TITLES.get(c, c) for c in COLUMNS), "rounds, median / most"]
 
@@ -66,6 +100,7 @@ def to_terminal(records: list[Record], families: list[str], console: Console) ->
         for row in rows:
             table.add_row(*row)
         console.print(table)
+    console.print("\n".join(figures(records)), markup=False, soft_wrap=True)
     for outcome in BAD:
         for r in records:
             if r.outcome == outcome:
@@ -81,6 +116,7 @@ def to_markdown(records: list[Record], families: list[str]) -> str:
     for first, rows in (("family", by_family(records, families)), ("bounds", by_level(records))):
         lines += [f"| {' | '.join(heads(first))} |", "|" + "---|" * len(heads(first))]
         lines += [*(f"| {' | '.join(row)} |" for row in rows), ""]
+    lines += [*figures(records), ""]
     for outcome in BAD:
         for r in records:
             if r.outcome == outcome:
