@@ -32,10 +32,7 @@ def test_no_verdict_is_false_and_nearly_all_are_settled() -> None:
         ("curved-equality/collinear/0-just", None),  # once called infeasible: the feasible points are far away
         ("rates-1/constant/1-just", "converged"),  # 19 of 20 rows are 0.95 at infinity only
         ("np/tiny/1-just", "converged"),  # multipliers of 1e9, since the objective grows so much on the way
-        (
-            "np-group/raw/0-just",
-            "converged",
-        ),  # units that a group shares: Newton's matrix has entries from 1e-13 to 1e7
+        ("np-group/raw/0-just", "converged"),  # with a unit for a group, Newton's matrix has entries of 1e-13 and 1e7
         ("polyhedra/one-hot/2-just", "converged"),  # a constraint without slope kept κ up
         ("many-caps/heavy/2-just", "converged"),  # κ kept stationarity up, which kept κ up
     ],
