@@ -126,6 +126,7 @@ class InteriorPointMethod(OnePhase[ServerState]):
             steepness=xp.asarray(1.0),
             origin=w,
             from_start=xp.asarray(False),
+            repeated=xp.asarray(False),
             indefinite=xp.asarray(False),
             idle=xp.zeros((), int),
             least_violation=endless,
@@ -235,13 +236,13 @@ class InteriorPointMethod(OnePhase[ServerState]):
         status, violation = stands.status, largest.violation
         if h.kinks == "none" and not self.rates:
             # the least violation of convex constraints may be at infinity: twice as far from the start the proof is larger
+            # (but a step that the ball ends is far enough)
             waits = searching & better & ~server.indefinite & (stands.idle >= WAITED) & (status == Status.running)
-            step = choose(waits, whole_step(w, 2.0 * w - server.origin), step)
+            step = choose(waits & xp.isinf(step.radius), whole_step(w, 2.0 * w - server.origin), step)
 
         # what would be handed out
         deeper = stands.feasible & (objective < server.best.objective)
         keep = (sound & xp.where(stands.seen, deeper, violation < server.best.violation)) | stands.done | stands.empty
-        nearest = xp.where(sound & (violation < server.best.violation), point, server.best.point)
         trial_is = Best(point, objective, violation, there.active, pooled_there.active)
         best = choose(keep, trial_is, server.best)
 
@@ -268,12 +269,13 @@ class InteriorPointMethod(OnePhase[ServerState]):
         # the next phase begins afresh, at the best point so far
         elsewhere = (stands.elsewhere & ~change.any) | change.from_start
         at_best = ((stands.give_up | stands.retry) & ~change.any) | change.afresh
-        again_there = xp.where(change.searching, own.regularizer.prox(nearest / softening_now, 0.0), best.point)
+        again_there = xp.where(change.searching, own.regularizer.prox(w / softening_now, 0.0), best.point)
         w = xp.where(elsewhere, server.origin, xp.where(at_best, again_there, xp.where(stands.found, point, w)))
         turn = ((stands.found | elsewhere) & ~change.again) | at_best
         # a feasible point that was searched for is not left for the sake of a lower objective
         stay = STAY_FEASIBLE * xp.maximum(xp.abs(objective), 1.0)
         weight = xp.where(stands.found, stay, xp.where(turn, 0.0, weight))
+        at_start = stands.give_up & xp.all(best.point == server.origin) & (sharpening is not None)
         least = xp.where(turn | stands.feasible | change.any, xp.inf, stands.least_violation)
         forgotten = dataclasses.replace(best, objective=xp.asarray(xp.inf), violation=xp.asarray(xp.inf))
         info = RoundInfo(
@@ -304,7 +306,8 @@ class InteriorPointMethod(OnePhase[ServerState]):
             fresh=turn,
             steepness=xp.where(better, xp.clip(steepness(objective, point), 1.0, STEEPEST), server.steepness),
             origin=server.origin,
-            from_start=(server.from_start | stands.elsewhere) & (~change.any | change.searching),
+            from_start=(server.from_start | stands.elsewhere | at_start) & (~change.any | change.searching),
+            repeated=(server.repeated | stands.elsewhere) & (~change.any | change.searching),
             indefinite=(server.indefinite | (searching & ~model.convex)) & ~stands.give_up,
             idle=xp.where(change.any, 0, stands.idle),
             least_violation=least,
@@ -344,6 +347,7 @@ class InteriorPointMethod(OnePhase[ServerState]):
             searching=no,
             phases=xp.where(afresh, 1, server.phases),
             from_start=no,
+            repeated=no,
             empty_radius=zero,
             descent=0.0 * server.descent,
             best=forgotten,

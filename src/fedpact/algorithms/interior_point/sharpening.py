@@ -76,8 +76,8 @@ class Change(Record):
     - `sharper`, `softer`: which way they change, if at all.
     - `again`: the next round evaluates the last trial, or the anchor, with the new rates.
     - `afresh`, `from_start`: the next round begins with new slacks, at the best point or at the first parameters.
-    - `searching`: the next round goes on with a search for a feasible point, at the best point divided by the old softening,
-      where rates of linear scores are what they were.
+    - `searching`: the next round goes on with a search for a feasible point, where the last one ended, divided by the old
+      softening: there rates of linear scores are what they were.
     """
 
     sharper: jax.Array

@@ -128,8 +128,8 @@ def standing(
     whole = xp.isinf(now.step.radius)  # within a ball a step promises little wherever it is
     resting = (better & whole & (gain <= RESTING * violation_squared)) | (stuck & (radius > FAR * size))
     # the least violation may be reached at infinity only; convex constraints need the proof all the same
-    curved = server.indefinite | (server.sharpening is not None) | (radius > FAR * size)
-    resting = resting | (better & curved & (idle >= xp.where(server.from_start, *reversed(SEARCH_PATIENCE))))
+    curved = server.indefinite | (server.sharpening is not None) | (whole & (radius > FAR * size))
+    resting = resting | (better & curved & (idle >= xp.where(server.repeated, *reversed(SEARCH_PATIENCE))))
     rests = searching & ~feasible & ~seen & resting
     # what is not convex, as rates are, may have a feasible point elsewhere: look for it once more, from the start
     elsewhere = rests & (server.indefinite | (server.sharpening is not None)) & ~server.from_start
