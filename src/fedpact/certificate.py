@@ -12,6 +12,7 @@ exchange, can recompute it (`fp.verify`). The measurement for each setting is in
 import dataclasses
 import html
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -209,6 +210,16 @@ class Certificate:
         return self.infeasible_radius > far and all(
             report.name in convex for report in self.constraints if any(report.multipliers)
         )
+
+    def impossible(self, constraints: Iterable[Constraint], feasibility: float) -> tuple[ConstraintReport, ...]:
+        """The reports of those among these constraints that no parameters meet, by the ranges of rates and losses.
+
+        Convex ones are not among them: for these the methods find a proof, and the parameters that violate them least.
+
+        - `feasibility`: the tolerance, in the constraints' units.
+        """
+        least = {constraint.name: constraint.least_violation for constraint in constraints if not constraint.is_convex}
+        return tuple(r for r in self.constraints if least.get(r.name, 0.0) > feasibility * r.unit)
 
     def constraint(self, name: str) -> ConstraintReport:
         """The report of one constraint by name. Raises KeyError for an unknown name."""

@@ -9,6 +9,7 @@ subclass and nothing else.
 
 import abc
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
@@ -118,6 +119,13 @@ class Atom(abc.ABC):
     def is_convex(self) -> bool:
         """Whether it is known to be a convex function of the parameters."""
         return self.is_squared_norm or (self.loss is not None and self.loss.convex)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Between which numbers it is known to be, whatever the parameters."""
+        if self.loss is not None:
+            return self.loss.range
+        return (0.0 if self.is_squared_norm else -math.inf), math.inf
 
 
 @dataclasses.dataclass(frozen=True)

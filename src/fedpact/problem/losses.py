@@ -114,17 +114,27 @@ class Loss:
         return isinstance(self.formula, _Logistic)
 
     @property
+    def range(self) -> tuple[float, float]:
+        """Between which numbers it is, whatever the scores: rates between 0 and 1, fedpact's own losses not below 0."""
+        if self.rate is not None:
+            return 0.0, 1.0
+        return (0.0 if self._is_own else -math.inf), math.inf
+
+    @property
     def convex(self) -> bool:
         """Whether it is known to be convex in the parameters: one of fedpact's convex losses of a linear model."""
-        own = isinstance(self.formula, _Logistic | _Hinge) or self.formula in (_softmax, _squared)
-        return own and type(self.model) is Linear
+        return self._is_own and type(self.model) is Linear
 
     @property
     def known(self) -> bool:
         """Whether formula and model are fedpact's own, which are row-wise and finite on finite rows."""
-        own = isinstance(self.formula, _Logistic | _Hinge | Rate) or self.formula in (_softmax, _squared)
-        model = self.model
+        model, own = self.model, self._is_own or self.rate is not None
         return own and (type(model) is Linear or (type(model) is Mlp and model.activation is jax.nn.tanh))
+
+    @property
+    def _is_own(self) -> bool:
+        """Whether the formula is one of fedpact's losses, which are convex in the scores and not below 0."""
+        return isinstance(self.formula, _Logistic | _Hinge) or self.formula in (_softmax, _squared)
 
     def unexpected_labels(self, labels: np.ndarray, scores: Any) -> tuple[list[Any], str]:
         """The label values that this loss does not accept, and what it expects, in words."""

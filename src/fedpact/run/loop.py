@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from fedpact import __about__
-from fedpact.certificate import Certificate
+from fedpact.certificate import Certificate, ConstraintReport
 from fedpact.problem.decision_rule import DecisionRule
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Goal, Method, Status
@@ -139,6 +139,8 @@ class Run:
     def go(self, max_rounds: int, line: ProgressLine, watch: Callable[[History], None] | None) -> Status:
         """Rounds until something ends them; the certificate has the last word on convergence."""
         try:
+            if not self.rounds and self.impossible():
+                return Status.infeasible
             while True:
                 status = Status(int(self.method.status(self.server)))
                 if status == Status.converged:
@@ -217,6 +219,12 @@ class Run:
         self.measured = drivers.measure(self.bound, self.network, self.answer, self.kept)
         self.certificate = self.bound.certify(self.measured, self.answer)
         return self.certificate
+
+    def impossible(self) -> tuple[ConstraintReport, ...]:
+        """The constraints that no parameters meet, whatever a method would do."""
+        stated = [constraint for constraint, _, _ in self.bound.compiled.rows if constraint.least_violation > 0]
+        certificate = self.certificate or (self.certify() if stated else None)
+        return () if certificate is None else certificate.impossible(stated, self.tolerance.feasibility)
 
     def kept_by_name(self) -> Mapping[str, Any] | None:
         """What each party keeps of the answer; None where that stays with the parties."""
@@ -352,6 +360,9 @@ def _sentence(status: Status, problem: Problem, certificate: Certificate, run: R
     if status == Status.diverged:
         return sentences.diverged(certificate, run.answer, run.bound.shape, run.rounds, run.tolerance.stationarity)
     if status == Status.infeasible:
+        never = run.impossible()
+        if never:
+            return sentences.impossible(never)
         least = sentences.least_violation(certificate.constraints)
         return sentences.infeasible(certificate, run.answer, problem, run.own.regularizer, least)
     numbers = sentences.numbers_of(certificate)

@@ -148,6 +148,15 @@ def infeasible(certificate: Certificate, answer: Answer, problem: Problem, h: Fl
     return f"{opening}; {conflict}; the least violation found is {least:.3g}. {remedy}"
 
 
+def impossible(reports: Sequence[ConstraintReport]) -> str:
+    """Which constraints no parameters meet, by what they ask of rates and losses."""
+    asked = " and ".join(f"{report.name!r} (wanted {report.bound})" for report in reports[:MANY])
+    return (
+        f"no parameters meet {asked}: a rate is never below 0 or above 1, and a loss or a squared norm never below 0. Change the "
+        "bound"
+    )
+
+
 def _at_worst(report: ConstraintReport) -> str:
     return f"{report.name!r} ({_place(report, report.worst, '.3g')})"
 

@@ -34,7 +34,8 @@ class Verification:
     - `claimed`: stationarity, feasibility, complementarity and objective as saved by the run.
     - `infeasible`: of a run that ended "infeasible", whether the multipliers prove it: no parameters within
       `certificate.infeasible_radius` (in units, at least ten times 1 + the norm of the parameters) meet all constraints, which
-      are convex.
+      are convex. Or whether there are constraints that no parameters meet.
+    - `impossible`: the names of the latter: rates that are to be above 1, for instance.
     """
 
     ok: bool
@@ -42,6 +43,7 @@ class Verification:
     certificate: Certificate
     claimed: dict[str, float]
     infeasible: bool = False
+    impossible: tuple[str, ...] = ()
 
     @property
     def stationarity(self) -> float:
@@ -60,7 +62,11 @@ class Verification:
 
     def __str__(self) -> str:
         lines = [f"{'holds' if self.ok else 'does NOT hold'} to {Tolerance.of(self.tolerance)}"]
-        if self.infeasible:
+        if self.impossible:
+            lines.append(
+                f"  infeasible, which is confirmed: no parameters meet {', '.join(map(repr, self.impossible))}"
+            )
+        elif self.infeasible:
             radius = self.certificate.infeasible_radius
             lines.append(
                 f"  infeasible, which is confirmed: the constraints are convex, and no parameters within {radius:.1e} units of "
@@ -161,8 +167,10 @@ def verify(
     claimed = {name: float(words[name]) for name in ("stationarity", "feasibility", "complementarity", "objective")}
     asked = given or Tolerance.of(words["tolerance"])
     broken = certificate.feasibility > asked.feasibility and words.get("status") == "infeasible"
-    infeasible = broken and certificate.proves_infeasible(problem, arrays["w"])
-    return Verification(certificate.holds(asked), asked.given, certificate, claimed, infeasible)
+    never = certificate.impossible([c for c, _, _ in bound.compiled.rows], asked.feasibility) if broken else ()
+    infeasible = broken and (bool(never) or certificate.proves_infeasible(problem, arrays["w"]))
+    names = tuple(report.name for report in never)
+    return Verification(certificate.holds(asked), asked.given, certificate, claimed, infeasible, names)
 
 
 def _units(bound: Bound, network: LocalNetwork, start: np.ndarray) -> Units:
