@@ -35,6 +35,7 @@ def chosen(key_data: jax.Array, index: jax.Array, parties: int, count: int) -> j
     return _shuffled(key_data, parties, jnp.asarray(index, jnp.uint32)) < jnp.uint32(count)
 
 
+@jax.jit  # a server that draws parties one round after the other would compile the scan each time
 def _shuffled(key_data: jax.Array, n: jax.Array | int, places: jax.Array) -> jax.Array:
     """Where the numbers at `places` (uint32, below n) stand after the shuffle of 0, …, n − 1."""
     n = jnp.asarray(n, jnp.uint32)
