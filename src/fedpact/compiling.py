@@ -31,12 +31,19 @@ class Jitted:
         self.program.clear_cache()
 
     def __call__(self, *arguments: Any) -> Any:
+        return self._with_options(lambda: self.program(*arguments))
+
+    def ahead(self, *arguments: Any) -> Any:
+        """The program for arguments like these, compiled; it takes those that are not compiled in."""
+        return self._with_options(lambda: self.program.lower(*arguments).compile())
+
+    def _with_options(self, call: Callable[[], Any]) -> Any:
         try:
-            return self.program(*arguments)
+            return call()
         except jax.errors.JaxRuntimeError as error:
             if "No such compile option" not in str(error) or not self.options:
                 raise
         # another version of JAX has other options
         self.options = {}
         del self.program
-        return self(*arguments)
+        return call()

@@ -69,6 +69,25 @@ def kept_programs() -> Iterator[None]:
         compilation_cache.reset_cache()
 
 
+def keeps_programs() -> bool:
+    """Whether it is fedpact's own folder that compiled programs are kept in now."""
+    return getattr(jax.config, "jax_compilation_cache_dir") == str(cache_folder() / "programs")  # noqa: B009 (as below)
+
+
+@contextlib.contextmanager
+def without_kept_programs() -> Iterator[None]:
+    """Within `kept_programs`: JAX neither reads nor writes programs."""
+    name = "jax_compilation_cache_dir"
+    before = getattr(jax.config, name)
+    jax.config.update(name, None)
+    compilation_cache.reset_cache()
+    try:
+        yield
+    finally:
+        jax.config.update(name, before)
+        compilation_cache.reset_cache()
+
+
 @contextlib.contextmanager
 def compiled_by_one() -> Iterator[None]:
     """Within `kept_programs`: processes of this machine with the same cache folder compile one after the other, at most a minute.

@@ -20,15 +20,20 @@ import numpy as np
 BY_NAME = {*sys.stdlib_module_names, "jax", "jaxlib", "numpy", "scipy", "equinox", "optax", "pandas", "fedpact"}
 
 
-def digest(thing: Any) -> str:
-    """A digest of 16 hexadecimal characters of a function, a problem, an algorithm, or any object that is composed of them."""
-    return _short(_Reader().text(thing))[:16]
+def digest(thing: Any, compiled: bool = False) -> str:
+    """A digest of 16 hexadecimal characters of a function, a problem, an algorithm, or any object that is composed of them.
+
+    - `compiled`: 32 characters of what is compiled only, without the fields that are arguments of programs, which take no part
+      in comparisons (default: of all).
+    """
+    return _short(_Reader(compiled).text(thing))[: 32 if compiled else 16]
 
 
 class _Reader:
     """One traversal. It keeps a reference to every object visited, so that ids are not reused meanwhile."""
 
-    def __init__(self) -> None:
+    def __init__(self, compiled: bool) -> None:
+        self.compiled = compiled
         self.read: dict[int, tuple[Any, str]] = {}
 
     def text(self, thing: Any) -> str:
@@ -68,7 +73,8 @@ class _Reader:
         if callable(thing) and callable(wrapped):  # jax.jit(function), functools.cache(function)
             return f"{type(thing).__qualname__} {self.text(wrapped)}"
         if dataclasses.is_dataclass(thing):
-            fields = [(f.name, self.text(getattr(thing, f.name, None))) for f in dataclasses.fields(thing)]
+            fields = [f for f in dataclasses.fields(thing) if f.compare is not False or not self.compiled]
+            fields = [(f.name, self.text(getattr(thing, f.name, None))) for f in fields]
             return f"{self.text(type(thing))} {fields}"
         return f"{self.text(type(thing))} {self._state(thing)}"
 

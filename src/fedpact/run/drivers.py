@@ -26,7 +26,8 @@ from fedpact.protocol.engine import RunNetwork
 from fedpact.protocol.phases import Phase, Phases, ServerData, Traffic, play
 from fedpact.records import Record
 from fedpact.run import host_server
-from fedpact.run.host_server import Plan, Rehearsal, ServerOnHost, is_small, on_one_device, typed
+from fedpact.run.host_server import Plan, Planned, Rehearsal, ServerOnHost, is_small, on_one_device, typed
+from fedpact.run.kept_plans import planned
 from fedpact.settings.base import Bound
 
 CALL_SECONDS = 0.2  # how long one call should take: between calls Ctrl-C is heard and runs are saved
@@ -159,7 +160,7 @@ def first(w: Any, goal: Goal, seed: int) -> Begin:
 
 # one program for all exchanges
 
-_plans: dict[Any, Plan] = {}
+_plans: dict[Any, Planned] = {}
 
 
 def server_on_host(bound: Bound, method: Method, network: RunNetwork, goal: Goal, seed: int) -> ServerOnHost:
@@ -170,11 +171,12 @@ def server_on_host(bound: Bound, method: Method, network: RunNetwork, goal: Goal
     if not is_small(network) or not on_one_device(network):
         return ServerOnHost(network)
     if kind not in _plans:
-        _plans[kind] = _rehearsed(bound, method, network, own, begin)
+        given = method, bound, network, own, begin
+        _plans[kind] = planned(*given, lambda: _rehearsed(*given))
     return ServerOnHost(network, _plans[kind])
 
 
-def _rehearsed(bound: Bound, method: Method, network: RunNetwork, own: ServerData, begin: Begin) -> Plan:
+def _rehearsed(method: Method, bound: Bound, network: RunNetwork, own: ServerData, begin: Begin) -> Plan:
     """All exchanges of a run: before the first round, in a round, at the end and for the certificate."""
     rehearsal = Rehearsal(network)
     with host_arithmetic():

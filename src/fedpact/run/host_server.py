@@ -21,6 +21,7 @@ from jax import lax
 from fedpact.arrays import xp
 from fedpact.compiling import Jitted
 from fedpact.engines.secure import SecureNetwork, added
+from fedpact.problem.fingerprint import digest
 from fedpact.protocol.engine import RunNetwork
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.phases import Ask, PartyStates
@@ -85,9 +86,12 @@ class Packed(Record):
 
 @dataclasses.dataclass(frozen=True)
 class Exchange:
-    """One exchange of a run: what parties are asked to do, and what is sent, answered and kept."""
+    """One exchange of a run: what parties are asked to do, and what is sent, answered and kept.
 
-    steps: tuple[Ask, ...]
+    - `steps`: or their digest, in a plan of an earlier process.
+    """
+
+    steps: tuple[Ask, ...] | str
     messages: Layout
     before: Layout
     replies: Layout
@@ -100,8 +104,20 @@ class Plan:
 
     exchanges: tuple[Exchange, ...]
 
+    def place(self, steps: tuple[Ask, ...], messages: Layout, before: Layout) -> int | None:
+        """Of an exchange; None where it is not among them."""
+        return self._places.get((_digest(steps) if self._is_named else steps, messages, before))
+
+    def named(self) -> "Plan":
+        """The same with digests, for other processes."""
+        return Plan(tuple(dataclasses.replace(e, steps=_digest(e.steps)) for e in self.exchanges))
+
     @functools.cached_property
-    def places(self) -> dict[Any, int]:
+    def _is_named(self) -> bool:
+        return isinstance(self.exchanges[0].steps, str)
+
+    @functools.cached_property
+    def _places(self) -> dict[Any, int]:
         return {(e.steps, e.messages, e.before): place for place, e in enumerate(self.exchanges)}
 
     @functools.cached_property
@@ -112,6 +128,11 @@ class Plan:
             _longest([e.replies for e in self.exchanges]),
             _longest([layout for e in self.exchanges for layout in (e.before, e.after)]),
         )
+
+
+@functools.lru_cache(maxsize=256)
+def _digest(steps: Any) -> str:
+    return digest(steps, compiled=True)
 
 
 def _longest(layouts: Sequence[Layout]) -> dict[str, int]:
@@ -155,6 +176,22 @@ def _together(plan: Plan, place: Any, network: RunNetwork, message: Any, state: 
     return lax.switch(place, [one(exchange) for exchange in plan.exchanges], network, message, state)
 
 
+class Planned:
+    """A plan with its program: an earlier process has compiled it, or it is compiled when it is first used."""
+
+    def __init__(self, plan: Plan, program: Any = None) -> None:
+        self.plan, self._program = plan, program
+
+    def __call__(self, place: int, network: RunNetwork, message: Any, state: Any) -> tuple[Any, Any]:
+        at = np.int32(place)
+        if self._program is None:
+            self._program = self.compiled(at, network, message, state)
+        return self._program(at, network, message, state)
+
+    def compiled(self, place: Any, network: RunNetwork, message: Any, state: Any) -> Any:
+        return together.ahead(self.plan, place, network, message, state)
+
+
 alone_quickly = Jitted(_alone, static=1, quickly=True)
 alone_well = Jitted(_alone, static=1)
 together = Jitted(_together, static=1, quickly=True)
@@ -164,13 +201,13 @@ PROGRAMS = (alone_quickly, alone_well, together, _traced)
 class ServerOnHost:
     """A network whose server computes on the host; of a network of one process only the parties' steps are compiled.
 
-    - `plan`: the exchanges that are one program (default None: each is compiled by itself).
+    - `planned`: the exchanges that are one program (default None: each is compiled by itself).
     """
 
     traced: ClassVar[bool] = False
 
-    def __init__(self, network: RunNetwork, plan: Plan | None = None) -> None:
-        self.network, self.plan = network, plan
+    def __init__(self, network: RunNetwork, planned: Planned | None = None) -> None:
+        self.network, self.planned = network, planned
         self.alone = alone_quickly if is_small(network) else alone_well
 
     def exchange(self, asks: Sequence[Ask], states: PartyStates) -> tuple[list[Reply], PartyStates]:
@@ -179,14 +216,14 @@ class ServerOnHost:
             replies, states = self.network.exchange(asks, states)
             return jax.device_get(replies), states
         steps, messages = _taken_apart(asks)
-        if self.plan is not None:
-            layouts = Layout.of(messages), Layout.of(states)
-            place = self.plan.places.get((steps, *layouts))
+        if self.planned is not None:
+            layouts, plan = (Layout.of(messages), Layout.of(states)), self.planned.plan
+            place = plan.place(steps, *layouts)
             if place is not None:
-                of_messages, _, of_states = self.plan.lengths
+                of_messages, _, of_states = plan.lengths
                 packed = layouts[0].packed(messages, of_messages), layouts[1].packed(_on_host(states), of_states)
-                exchange = self.plan.exchanges[place]
-                replies, after = jax.device_get(together(self.plan, np.int32(place), self.network, *packed))
+                exchange = plan.exchanges[place]
+                replies, after = jax.device_get(self.planned(place, self.network, *packed))
                 return self._combined(exchange.replies.unpacked(replies)), exchange.after.unpacked(after)
         replies, states = self.alone(steps, self.network, Packed.of(messages), states)
         return self._combined(jax.device_get(replies).unpacked()), states
