@@ -9,24 +9,27 @@ import time
 
 HERE = pathlib.Path(__file__).parents[1]
 EXAMPLE = HERE / "examples" / "neyman_pearson.py"
-NAMES = "import fedpact as fp; fp.solve, fp.linear, fp.logistic_loss, fp.split_rows, fp.InteriorPoint"
+NAMES = "import jax; import fedpact as fp; fp.solve, fp.linear, fp.logistic_loss, fp.split_rows, fp.InteriorPoint"
+TIMED = "import time; began = time.perf_counter(); {}; print(time.perf_counter() - began)"
 
 
 def measure() -> str:
     # an installed package is imported from bytecode, which pip writes
     usual = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
+    def output(command: list[str], cache: str) -> str:
+        env = {**usual, "FEDPACT_CACHE": cache}
+        return subprocess.run([sys.executable, *command], env=env, check=True, capture_output=True, text=True).stdout
+
     def seconds(command: list[str], cache: str) -> float:
         began = time.perf_counter()
-        subprocess.run(
-            [sys.executable, *command], env={**usual, "FEDPACT_CACHE": cache}, check=True, capture_output=True
-        )
+        output(command, cache)
         return time.perf_counter() - began
 
     with tempfile.TemporaryDirectory() as cache:
-        nothing = min(seconds(["-c", "pass"], cache) for _ in range(3))
-        bare = min(seconds(["-c", "import jax"], cache) for _ in range(3)) - nothing
-        ours = min(seconds(["-c", NAMES], cache) for _ in range(3)) - nothing
+        bare, ours = (
+            min(float(output(["-c", TIMED.format(what)], cache)) for _ in range(5)) for what in ("import jax", NAMES)
+        )
         cold, warm = seconds([str(EXAMPLE)], cache), min(seconds([str(EXAMPLE)], cache) for _ in range(2))
     readme = (HERE / "README.md").read_text().split("```python\n")[1].split("```")[0]
     with tempfile.TemporaryDirectory() as cache:
