@@ -207,7 +207,7 @@ class ServerOnHost:
     traced: ClassVar[bool] = False
 
     def __init__(self, network: RunNetwork, planned: Planned | None = None) -> None:
-        self.network, self.planned = network, planned
+        self.network, self.planned, self.agree = network, planned, network.agree
         self.alone = alone_quickly if is_small(network) else alone_well
 
     def exchange(self, asks: Sequence[Ask], states: PartyStates) -> tuple[list[Reply], PartyStates]:
@@ -236,9 +236,6 @@ class ServerOnHost:
 
     def place(self, states: Any) -> PartyStates:
         return self.network.place(states)
-
-    def agree(self, number: int) -> int:
-        return self.network.agree(number)
 
 
 def _on_host(tree: Any) -> Any:
