@@ -18,6 +18,7 @@ from fedpact.privacy.accounting import epsilon_spent, noise_multiplier
 from fedpact.privacy.differential import CERTIFICATE, secret_normals
 from fedpact.problem.oracle import derivatives
 from fedpact.problem.private_oracle import PrivateOracle, clipped_sum
+from fedpact.run import drivers
 from fedpact.run.selection import protected
 from fedpact.settings import bind
 
@@ -182,8 +183,13 @@ def test_a_run_tells_what_it_spent(result: fp.Result) -> None:
     assert "no convergence can be shown" in result.message
 
 
-def test_every_release_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "bound", [None, 95.0, 1.0005], ids=["possible", "impossible", "impossible by less than the tolerance"]
+)
+def test_every_release_is_counted(bound: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """At each party one for each round and one for the certificate, each with noise of its own; and nothing else is evaluated."""
+    rate = fp.mean(fp.positive_rate(MODEL)).pooled()
+    problem = PROBLEM if bound is None else fp.minimize(PROBLEM.objective, [rate >= bound], fp.l2(1e-2))
     numbers: list[Any] = []
     told = PrivateOracle.release
 
@@ -192,8 +198,10 @@ def test_every_release_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
         return told(own, number, w)
 
     monkeypatch.setattr(PrivateOracle, "release", counted)
-    solved(algorithm=fp.PrimalDual(rounds=3), parties=fp.split_rows(classes(0, (8, 8, 8))))
+    drivers.forget()  # programs without it
+    solved(algorithm=fp.PrimalDual(rounds=3), problem=problem, parties=fp.split_rows(classes(0, (8, 8, 8))))
     jax.effects_barrier()
+    drivers.forget()  # and with it
     assert sorted(int(n) for call in numbers for n in np.ravel(call)) == sorted([0, 1, 2, 3] * 3)
 
 

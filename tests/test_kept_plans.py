@@ -3,6 +3,7 @@
 import pathlib
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 
 import fedpact as fp
+from fedpact import precision
+from fedpact.problem import fingerprint
 from fedpact.run import drivers, kept_plans
 
 RNG = np.random.default_rng(0)
@@ -101,6 +104,43 @@ def test_functions_of_the_users_own_are_not_kept(plans: pathlib.Path) -> None:
     own = fp.loss(lambda scores, labels: (scores - labels.astype(scores.dtype)) ** 2, fp.linear(bias=True))
     assert fp.solve(problem(loss=own), parties()).converged
     assert not plans.exists()
+
+
+def test_methods_of_the_users_own_are_not_kept(plans: pathlib.Path) -> None:
+    """Their code is read for digests as far as it can be: the rules of a `jax.custom_vjp`, for instance, cannot."""
+
+    class Mine(fp.InteriorPoint):
+        pass
+
+    with pytest.raises(fingerprint.Foreign):
+        fingerprint.digest(Mine(), compiled=True)
+    assert fp.solve(problem(), parties(), Mine()).converged
+
+
+def test_threads_leave_the_users_settings(plans: pathlib.Path) -> None:
+    """One thread may leave while another one compiles past the cache."""
+    first, second = precision.kept_programs(), precision.kept_programs()
+    first.__enter__()
+    second.__enter__()
+    past = precision.without_kept_programs()
+    past.__enter__()
+    assert not precision.keeps_programs()
+    first.__exit__(None, None, None)
+    past.__exit__(None, None, None)
+    assert precision.keeps_programs()
+    second.__exit__(None, None, None)
+    assert jax.config.jax_compilation_cache_dir is None  # type: ignore[attr-defined]
+
+    found: list[fp.Result] = []
+    threads = [
+        threading.Thread(target=lambda b=b: found.append(fp.solve(problem(b), parties()))) for b in (0.5, 0.6, 0.7)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [result.converged for result in found] == [True] * 3
+    assert jax.config.jax_compilation_cache_dir is None  # type: ignore[attr-defined]
 
 
 def test_where_the_user_keeps_programs_nothing_is_added(plans: pathlib.Path, tmp_path: pathlib.Path) -> None:

@@ -8,9 +8,10 @@ import contextlib
 import functools
 import os
 import pathlib
+import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import ParamSpec, TypeVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 import jax
 from jax.experimental.compilation_cache import compilation_cache
@@ -20,6 +21,7 @@ try:
 except ImportError:  # not on Unix
     fcntl = None
 
+FOLDER = "jax_compilation_cache_dir"
 LOCK_SECONDS = 60.0  # that a process waits for another one to compile
 
 Args = ParamSpec("Args")
@@ -47,45 +49,60 @@ def in_double(function: Callable[Args, Out]) -> Callable[Args, Out]:
     return wrapped
 
 
+class _Kept:
+    """The state of `kept_programs` in this process, whose threads share JAX's settings."""
+
+    lock: ClassVar = threading.Lock()
+    within: ClassVar[int] = 0  # threads that keep programs
+    without: ClassVar[int] = 0  # of these, threads that compile past the cache now
+    mine: ClassVar[dict[str, Any]] = {}
+    before: ClassVar[dict[str, Any]] = {}
+
+    @classmethod
+    def changed(cls, within: int = 0, without: int = 0) -> None:
+        with cls.lock:
+            if not cls.within:
+                cls.mine = {
+                    FOLDER: str(cache_folder() / "programs"),
+                    "jax_persistent_cache_min_compile_time_secs": 0.1,
+                    "jax_persistent_cache_min_entry_size_bytes": 0,
+                }
+                cls.before = {name: getattr(jax.config, name) for name in cls.mine}
+            cls.within, cls.without = cls.within + within, cls.without + without
+            for name, value in (cls.mine if cls.within and not cls.without else cls.before).items():
+                if getattr(jax.config, name) != value:
+                    jax.config.update(name, value)
+                    if name == FOLDER:
+                        compilation_cache.reset_cache()
+
+
 @contextlib.contextmanager
 def kept_programs() -> Iterator[None]:
     """Compiled programs are read from and written to the cache folder; a cache the user has set stays the user's."""
-    mine = {
-        "jax_compilation_cache_dir": str(cache_folder() / "programs"),
-        "jax_persistent_cache_min_compile_time_secs": 0.1,
-        "jax_persistent_cache_min_entry_size_bytes": 0,
-    }
-    before = {name: getattr(jax.config, name) for name in mine}
-    if before["jax_compilation_cache_dir"] is not None or os.environ.get("FEDPACT_CACHE") == "":
+    of_user = not _Kept.within and getattr(jax.config, FOLDER) is not None
+    if of_user or os.environ.get("FEDPACT_CACHE") == "":
         yield
         return
-    for name, value in mine.items():
-        jax.config.update(name, value)
+    _Kept.changed(within=1)
     try:
         yield
     finally:
-        for name, value in before.items():
-            jax.config.update(name, value)
-        compilation_cache.reset_cache()
+        _Kept.changed(within=-1)
 
 
 def keeps_programs() -> bool:
     """Whether it is fedpact's own folder that compiled programs are kept in now."""
-    return getattr(jax.config, "jax_compilation_cache_dir") == str(cache_folder() / "programs")  # noqa: B009 (as below)
+    return getattr(jax.config, FOLDER) == str(cache_folder() / "programs")
 
 
 @contextlib.contextmanager
 def without_kept_programs() -> Iterator[None]:
-    """Within `kept_programs`: JAX neither reads nor writes programs."""
-    name = "jax_compilation_cache_dir"
-    before = getattr(jax.config, name)
-    jax.config.update(name, None)
-    compilation_cache.reset_cache()
+    """Within `kept_programs`: JAX neither reads nor writes programs, in other threads either."""
+    _Kept.changed(without=1)
     try:
         yield
     finally:
-        jax.config.update(name, before)
-        compilation_cache.reset_cache()
+        _Kept.changed(without=-1)
 
 
 @contextlib.contextmanager
@@ -94,7 +111,7 @@ def compiled_by_one() -> Iterator[None]:
 
     Parties that are tried on one machine compile the same programs at the same moment; so all but the first read them.
     """
-    folder = getattr(jax.config, "jax_compilation_cache_dir")  # noqa: B009 (pyright does not know it)
+    folder = getattr(jax.config, FOLDER)
     if fcntl is None or folder is None:
         yield
         return

@@ -99,21 +99,17 @@ def _padded(columns: list[np.ndarray], room: int) -> np.ndarray:
 
 def in_one(parts: Sequence[np.ndarray]) -> np.ndarray | None:
     """Consecutive parts of one array as one, to be read only and not copied; None where they are anything else."""
-    first, rows = parts[0], 0
-    place = _address(first)
-    for part in parts:
-        of_the_same = part.base is not None and part.base is first.base and part.dtype == first.dtype
-        if (
-            not of_the_same
-            or not part.flags.c_contiguous
-            or part.shape[1:] != first.shape[1:]
-            or _address(part) != place
-        ):
+    first, base, rows = parts[0], parts[0].base, 0
+    if base is None or any(part.base is not base for part in parts):
+        return None
+    at_first = first.__array_interface__
+    place, width, kind = at_first["data"][0], first.shape[1:], at_first["typestr"]
+    for part in parts:  # may be very many
+        about = part.__array_interface__
+        shape = about["shape"]
+        consecutive = about["data"][0] == place and about["strides"] is None  # None: in the order of C, without gaps
+        if not consecutive or about["typestr"] != kind or shape[1:] != width:
             return None
         place += part.nbytes
-        rows += len(part)
+        rows += shape[0]
     return np.lib.stride_tricks.as_strided(first, (rows, *first.shape[1:]), first.strides, writeable=False)
-
-
-def _address(array: np.ndarray) -> int:
-    return array.__array_interface__["data"][0]

@@ -185,24 +185,28 @@ def check_columns(columns: tuple[str, ...], holders: list[Holder]) -> None:
     first = holders[0]
     if INPUTS in columns:
         same_features({holder.title: holder.table.features for holder in holders})
-    for holder in holders:
+    own = {name: [holder.table[name] for holder in holders if name in holder.table] for name in columns}
+    alike = {
+        name: len(own[name]) == len(holders) and len({(c.dtype, c.shape[1:]) for c in own[name]}) == 1 for name in own
+    }
+    for holder in holders if not all(alike.values()) else ():
         for name in columns:
             if name not in holder.table:
                 raise ValueError(
                     f"column {name!r} of {holder.title} is missing: it has {', '.join(holder.table.columns)}"
                 )
-            own, at_first = holder.table[name], first.table[name]
-            if own.shape[1:] != at_first.shape[1:]:
+            here, at_first = holder.table[name], first.table[name]
+            if here.shape[1:] != at_first.shape[1:]:
                 raise ValueError(
-                    f"column {name!r} has {_width(own)} at {holder.title} and {_width(at_first)} at {first.title}; "
+                    f"column {name!r} has {_width(here)} at {holder.title} and {_width(at_first)} at {first.title}; "
                     "all parties need the same"
                 )
-            if (own.dtype.kind in "biuf") != (at_first.dtype.kind in "biuf"):
+            if (here.dtype.kind in "biuf") != (at_first.dtype.kind in "biuf"):
                 raise ValueError(
-                    f"column {name!r} is {own.dtype} at {holder.title} and {at_first.dtype} at {first.title}"
+                    f"column {name!r} is {here.dtype} at {holder.title} and {at_first.dtype} at {first.title}"
                 )
     for name in columns:
-        everybody = in_one([holder.table[name] for holder in holders])
+        everybody = in_one(own[name])
         if everybody is None or not _is_finite(everybody):
             for holder in holders:
                 check_finite(name, holder)

@@ -20,11 +20,15 @@ import numpy as np
 BY_NAME = {*sys.stdlib_module_names, "jax", "jaxlib", "numpy", "scipy", "equinox", "optax", "pandas", "fedpact"}
 
 
+class Foreign(Exception):
+    """Something that belongs neither to Python nor to JAX nor to fedpact, and so enters by what can be read of it."""
+
+
 def digest(thing: Any, compiled: bool = False) -> str:
     """A digest of 16 hexadecimal characters of a function, a problem, an algorithm, or any object that is composed of them.
 
-    - `compiled`: 32 characters of what is compiled only, without the fields that are arguments of programs, which take no part
-      in comparisons (default: of all).
+    - `compiled`: of what is compiled only: fields with `compare=False`, which are arguments of programs, are left out. It has 32
+      characters, and raises `Foreign` at a function or class that does not enter by its name (default: of all).
     """
     return _short(_Reader(compiled).text(thing))[: 32 if compiled else 16]
 
@@ -100,6 +104,8 @@ class _Reader:
         name = f"class {kind.__module__}.{kind.__qualname__}"
         if _by_name(kind.__module__):
             return name
+        if self.compiled:
+            raise Foreign(name)
         own = {
             key: part
             for key, part in vars(kind).items()
@@ -115,6 +121,8 @@ class _Reader:
         )
         if _by_name(module):
             return f"function {name} {constants}"
+        if self.compiled:
+            raise Foreign(name)
         names, attributes = _names(function.__code__)
         read = {n: function.__globals__[n] for n in names if n in function.__globals__}
         read = {n: self._read_of(x, attributes) if isinstance(x, types.ModuleType) else x for n, x in read.items()}

@@ -18,13 +18,14 @@ import tempfile
 import zlib
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 
 from fedpact import __about__
 from fedpact.files import private_folder
 from fedpact.precision import cache_folder, keeps_programs, without_kept_programs
-from fedpact.problem.fingerprint import digest
+from fedpact.problem.fingerprint import Foreign, digest
 from fedpact.protocol.algorithm import Begin, Method
 from fedpact.protocol.engine import RunNetwork
 from fedpact.protocol.phases import ServerData
@@ -32,6 +33,7 @@ from fedpact.run.host_server import Plan, Planned, together
 from fedpact.settings.base import Bound
 
 MOST = 100  # files; the oldest go. One has about 200 kB.
+PART = "part-"  # before the name of a file that is being written
 NOT_OF_PROGRAMS = ("cache", "log", "traceback", "profil")  # in names of JAX's settings: these change no program
 
 
@@ -49,20 +51,19 @@ class _Kept(Planned):
 
     def __init__(self, plan: Plan, program: Any, file: pathlib.Path, rehearse: Any) -> None:
         super().__init__(plan, program)
-        self.file, self.rehearse, self.runs = file, rehearse, False
+        self.file, self.rehearse = file, rehearse
 
     def __call__(self, place: int, network: RunNetwork, message: Any, state: Any) -> tuple[Any, Any]:
-        if self.runs:
+        if self.rehearse is None:  # it has run
             return super().__call__(place, network, message, state)
         try:
             first = jax.block_until_ready(super().__call__(place, network, message, state))
-        except jax.errors.JaxRuntimeError:
+        except (jax.errors.JaxRuntimeError, TypeError, ValueError):
             self.file.unlink(missing_ok=True)
-            again = self.rehearse()
             # this exchange is at the same place, since a rehearsal always goes the same way
-            self._program = together.ahead(again, np.int32(place), network, message, state)
+            self._program = together.ahead(self.rehearse(), np.int32(place), network, message, state)
             first = super().__call__(place, network, message, state)
-        self.runs = True
+        self.rehearse = None  # which holds the parties' rows
         return first
 
 
@@ -89,26 +90,27 @@ def _name(method: Method, bound: Bound, network: RunNetwork, own: ServerData, be
     if not known or not keeps_programs() or jax.default_backend() != "cpu" or jax.config.jax_disable_jit:  # type: ignore[attr-defined]
         return None
     shapes = jax.tree.map(lambda leaf: f"{np.shape(leaf)} {np.asarray(leaf).dtype}", (network, own, begin))
-    return digest((_surroundings(), method, type(bound).__name__, shapes), compiled=True)
+    try:
+        return digest((_surroundings(), method, type(bound).__name__, shapes), compiled=True)
+    except Foreign:  # a method of the user's own, for instance
+        return None
 
 
 @functools.cache
 def _machine() -> tuple[Any, ...]:
-    """Everything that takes part, but for the problem: versions, the sources of fedpact, the processor."""
+    """Everything that takes part, but for the problem and JAX's settings: versions, the sources of fedpact, the processor."""
     from jaxlib import version
 
     root = pathlib.Path(__file__).parents[1]
-    sources = sorted((str(file.relative_to(root)), *_stamp(file)) for file in root.rglob("*.py"))
+    sources = hashlib.sha256()
+    for file in sorted(root.rglob("*.py")):
+        sources.update(f"{file.relative_to(root)} {file.stat().st_size} ".encode() + file.read_bytes())
     cpu = pathlib.Path("/proc/cpuinfo")
     lines = cpu.read_text().splitlines() if cpu.exists() else []
     features = {line for line in lines if line.lower().startswith(("flags", "features", "model"))}
     processor = platform.machine(), platform.processor(), *sorted(features)
-    return __about__.VERSION, sources, jax.__version__, version.__version__, sys.version, processor
-
-
-def _stamp(file: pathlib.Path) -> tuple[int, int]:
-    found = file.stat()
-    return found.st_size, found.st_mtime_ns
+    versions = __about__.VERSION, jax.__version__, version.__version__, eqx.__version__, np.__version__, sys.version
+    return versions, sources.hexdigest(), processor
 
 
 def _surroundings() -> tuple[Any, ...]:
@@ -143,9 +145,14 @@ def _write(file: pathlib.Path, plan: Plan, program: Any) -> None:
     payload, _, returned = serialize_executable.serialize(program)
     content = zlib.compress(pickle.dumps((plan.named().exchanges, payload, returned)), 1)
     private_folder(file.parent)
-    with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as part:
-        part.write(hashlib.sha256(content).digest() + content)
-    os.replace(part.name, file)
-    kept = sorted(file.parent.iterdir(), key=lambda path: path.stat().st_mtime)
-    for old in kept[:-MOST]:
+    with tempfile.NamedTemporaryFile(dir=file.parent, prefix=PART, delete=False) as part:
+        try:
+            part.write(hashlib.sha256(content).digest() + content)
+            part.close()
+            os.replace(part.name, file)
+        except OSError:
+            os.unlink(part.name)
+            raise
+    kept = [path for path in file.parent.iterdir() if not path.name.startswith(PART)]
+    for old in sorted(kept, key=lambda path: path.stat().st_mtime)[:-MOST]:
         old.unlink(missing_ok=True)

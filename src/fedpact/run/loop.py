@@ -222,9 +222,10 @@ class Run:
 
     def impossible(self) -> tuple[ConstraintReport, ...]:
         """The constraints that no parameters meet, whatever a method would do."""
-        stated = [constraint for constraint, _, _ in self.bound.compiled.rows if constraint.least_violation > 0]
-        certificate = self.certificate or (self.certify() if stated else None)
-        return () if certificate is None else certificate.impossible(stated, self.tolerance.feasibility)
+        stated = [c for c, _, _ in self.bound.compiled.rows if c.least_violation > 0 and not c.is_convex]
+        if not stated or (self.certificate is None and self.bound.measured_once):
+            return ()
+        return (self.certificate or self.certify()).impossible(stated, self.tolerance.feasibility)
 
     def kept_by_name(self) -> Mapping[str, Any] | None:
         """What each party keeps of the answer; None where that stays with the parties."""

@@ -77,6 +77,7 @@ class Bound(eqx.Module):
 
     measured_on_host: ClassVar[bool] = False  # whether the server's part of it is written with `fedpact.arrays`
     sends_row_outputs: ClassVar[bool] = False  # whether parties send a number for every row
+    measured_once: ClassVar[bool] = False  # whether there is noise for one certificate only
 
     @property
     @abc.abstractmethod

@@ -6,7 +6,7 @@ the last one, which the certificate is made of. So all numbers of a result are c
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import numpy as np
@@ -32,6 +32,8 @@ def measure_privately(own: PrivateOracle, kept: Kept, answer: Answer) -> tuple[K
 
 class PrivateRowsBound(RowsBound):
     """A problem over rows with one model for all parties, who tell releases with noise and nothing else."""
+
+    measured_once: ClassVar[bool] = True
 
     @property
     def measurement(self) -> Phases:

@@ -236,7 +236,7 @@ class InteriorPointMethod(OnePhase[ServerState]):
         status, violation = stands.status, largest.violation
         if h.kinks == "none" and not self.rates:
             # the least violation of convex constraints may be at infinity: twice as far from the start the proof is larger
-            # (but a step that the ball ends is far enough)
+            # (a step that the ball has cut short grows by itself)
             waits = searching & better & ~server.indefinite & (stands.idle >= WAITED) & (status == Status.running)
             step = choose(waits & xp.isinf(step.radius), whole_step(w, 2.0 * w - server.origin), step)
 
