@@ -108,7 +108,7 @@ def _machine() -> tuple[Any, ...]:
     cpu = pathlib.Path("/proc/cpuinfo")
     lines = cpu.read_text().splitlines() if cpu.exists() else []
     features = {line for line in lines if line.lower().startswith(("flags", "features", "model"))}
-    processor = platform.machine(), platform.processor(), *sorted(features)
+    processor = platform.machine(), *(sorted(features) or [platform.processor()])  # which on Linux starts a program
     versions = __about__.VERSION, jax.__version__, version.__version__, eqx.__version__, np.__version__, sys.version
     return versions, sources.hexdigest(), processor
 
