@@ -40,8 +40,9 @@ def problem(bound: float = 0.2, weight: float = 1e-3, temperature: float | None 
 
 
 @pytest.fixture
-def compilations() -> Iterator[list[str]]:
-    """A line for every program that is compiled meanwhile."""
+def compilations(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """A line for every program that is compiled meanwhile; none of an earlier process is read."""
+    monkeypatch.setenv("FEDPACT_CACHE", "")
     lines: list[str] = []
 
     def note(event: str, _: float, **details: Any) -> None:
@@ -88,9 +89,8 @@ def test_a_sweep_compiles_what_its_first_solve_does(compilations: list[str]) -> 
     assert compilations == []
 
 
-def test_a_new_problem_compiles_one_program(compilations: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_problem_compiles_one_program(compilations: list[str]) -> None:
     """Of what parties do before the first round, in a round, at the end and for the certificate."""
-    monkeypatch.setenv("FEDPACT_CACHE", "")  # else an earlier process may have compiled it
     drivers.forget()
     assert fp.solve(problem(), parties()).converged
     assert compilations == ["jit(_together)"]
