@@ -38,11 +38,21 @@ def test_no_verdict_is_false_and_nearly_all_are_settled() -> None:
     ],
 )
 def test_what_was_false_or_open_once(name: str, status: str | None) -> None:
-    record = campaign.attempt(
-        campaign.problems()[name], max_rounds=2 * ROUNDS
-    )  # rounding decides on some of the rounds
+    record = campaign.attempt(campaign.problems()[name], max_rounds=2 * ROUNDS)  # rounding decides on some rounds
     assert record.outcome in (("solved",) if status else ("solved", "not solved")), record.why
     assert status is None or record.status == status
+
+
+def test_a_search_that_a_ball_cuts_does_not_call_it_infeasible() -> None:
+    """Two columns that nearly repeat each other: the feasible points are 1e6 units away."""
+    record = campaign.attempt(campaign.problems()["regression/collinear/4-tight"], max_rounds=ROUNDS)
+    assert record.outcome != "false", record.why
+    assert record.status != "infeasible"
+
+
+def test_a_search_is_not_repeated_from_the_same_start() -> None:
+    record = campaign.attempt(campaign.problems()["rates-0.1/one-hot/3-barely-out"], max_rounds=60)
+    assert record.outcome == "infeasible", record.message
 
 
 def test_a_linear_objective_that_no_constraint_minds_falls_without_end() -> None:

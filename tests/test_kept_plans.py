@@ -115,6 +115,7 @@ def test_methods_of_the_users_own_are_not_kept(plans: pathlib.Path) -> None:
     with pytest.raises(fingerprint.Foreign):
         fingerprint.digest(Mine(), compiled=True)
     assert fp.solve(problem(), parties(), Mine()).converged
+    assert not plans.exists()
 
 
 def test_threads_leave_the_users_settings(plans: pathlib.Path) -> None:
@@ -129,7 +130,7 @@ def test_threads_leave_the_users_settings(plans: pathlib.Path) -> None:
     past.__exit__(None, None, None)
     assert precision.keeps_programs()
     second.__exit__(None, None, None)
-    assert jax.config.jax_compilation_cache_dir is None  # type: ignore[attr-defined]
+    assert getattr(jax.config, precision.FOLDER) is None
 
     found: list[fp.Result] = []
     threads = [
@@ -140,7 +141,7 @@ def test_threads_leave_the_users_settings(plans: pathlib.Path) -> None:
     for thread in threads:
         thread.join()
     assert [result.converged for result in found] == [True] * 3
-    assert jax.config.jax_compilation_cache_dir is None  # type: ignore[attr-defined]
+    assert getattr(jax.config, precision.FOLDER) is None
 
 
 def test_where_the_user_keeps_programs_nothing_is_added(plans: pathlib.Path, tmp_path: pathlib.Path) -> None:

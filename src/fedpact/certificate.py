@@ -12,7 +12,6 @@ exchange, can recompute it (`fp.verify`). The measurement for each setting is in
 import dataclasses
 import html
 import math
-from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -21,14 +20,12 @@ import numpy as np
 from fedpact.problem.atoms import Scope
 from fedpact.problem.expressions import Constraint, bound_in_words
 from fedpact.problem.program import Compiled, rate_factors
-from fedpact.problem.statement import Problem
 from fedpact.problem.units import Units
 from fedpact.protocol.algorithm import Answer
 from fedpact.records import Record
 from fedpact.tolerance import Tolerance
 
 EXACT = 1e-9  # counted rates are exact, up to the rounding of sums
-FAR = 10.0  # times 1 + ‖parameters‖: where no feasible point is within this, none is to be expected at all
 SERVER = "server"
 ALL_ROWS = "all rows"
 EVERY_PARTY = "every party"
@@ -198,28 +195,6 @@ class Certificate:
     def broken_counts(self) -> tuple[ConstraintReport, ...]:
         """The constraints on counted rates that are broken, by however little."""
         return tuple(r for r in self.constraints if r.is_counted and max(r.violations) > EXACT)
-
-    def proves_infeasible(self, problem: Problem, parameters: np.ndarray) -> bool:
-        """Whether the multipliers prove that no parameters within ten times 1 + ‖parameters‖ meet all constraints.
-
-        They do so only if all constraints whose multiplier is not 0 are known to be convex.
-        """
-        convex = {constraint.name for constraint in problem.constraints if constraint.is_convex}
-        units = 1.0 if self.units is None else np.asarray(self.units.parameters)
-        far = FAR * (1.0 + float(np.linalg.norm(parameters / units)))
-        return self.infeasible_radius > far and all(
-            report.name in convex for report in self.constraints if any(report.multipliers)
-        )
-
-    def impossible(self, constraints: Iterable[Constraint], feasibility: float) -> tuple[ConstraintReport, ...]:
-        """The reports of those among these constraints that no parameters meet, by the ranges of rates and losses.
-
-        Convex ones are not among them: for these the methods find a proof, and the parameters that violate them least.
-
-        - `feasibility`: the tolerance, in the constraints' units.
-        """
-        least = {constraint.name: constraint.least_violation for constraint in constraints if not constraint.is_convex}
-        return tuple(r for r in self.constraints if least.get(r.name, 0.0) > feasibility * r.unit)
 
     def constraint(self, name: str) -> ConstraintReport:
         """The report of one constraint by name. Raises KeyError for an unknown name."""
@@ -394,11 +369,3 @@ def _values_of(constraint: Constraint, sides: np.ndarray) -> tuple[float, ...]:
         below = 0 if math.isinf(constraint.lower) or constraint.kind == "==" else 1
         values = constraint.upper + sides[:, : sides.shape[1] - below].max(axis=1)
     return tuple(float(x) for x in values)
-
-
-def conflicting(certificate: Certificate) -> list[tuple[ConstraintReport, float]]:
-    """The conflicting constraints of an infeasible problem with their shares of the sum of multipliers, largest first."""
-    pulls = [(report, math.fsum(abs(mu) for mu in report.multipliers)) for report in certificate.constraints]
-    total = math.fsum(pull for _, pull in pulls) or 1.0
-    shares = [(report, pull / total) for report, pull in pulls if pull > 0.01 * total]
-    return sorted(shares, key=lambda share: -share[1])

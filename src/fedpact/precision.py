@@ -49,7 +49,7 @@ def in_double(function: Callable[Args, Out]) -> Callable[Args, Out]:
     return wrapped
 
 
-class _Kept:
+class _ProgramCache:
     """The state of `kept_programs` in this process, whose threads share JAX's settings."""
 
     lock: ClassVar = threading.Lock()
@@ -79,15 +79,15 @@ class _Kept:
 @contextlib.contextmanager
 def kept_programs() -> Iterator[None]:
     """Compiled programs are read from and written to the cache folder; a cache the user has set stays the user's."""
-    of_user = not _Kept.within and getattr(jax.config, FOLDER) is not None
+    of_user = not _ProgramCache.within and getattr(jax.config, FOLDER) is not None
     if of_user or os.environ.get("FEDPACT_CACHE") == "":
         yield
         return
-    _Kept.changed(within=1)
+    _ProgramCache.changed(within=1)
     try:
         yield
     finally:
-        _Kept.changed(within=-1)
+        _ProgramCache.changed(within=-1)
 
 
 def keeps_programs() -> bool:
@@ -98,11 +98,11 @@ def keeps_programs() -> bool:
 @contextlib.contextmanager
 def without_kept_programs() -> Iterator[None]:
     """Within `kept_programs`: JAX neither reads nor writes programs, in other threads either."""
-    _Kept.changed(without=1)
+    _ProgramCache.changed(without=1)
     try:
         yield
     finally:
-        _Kept.changed(without=-1)
+        _ProgramCache.changed(without=-1)
 
 
 @contextlib.contextmanager

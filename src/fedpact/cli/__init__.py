@@ -21,7 +21,6 @@ def version() -> None:
 
 
 def main() -> None:
-    atexit.register(
-        gc.freeze
-    )  # else Python looks through all that JAX has left for cycles: 0.3 s before a command ends
+    # else Python looks through all that JAX has left for cycles: 0.3 s before a command ends
+    atexit.register(gc.freeze)
     app()

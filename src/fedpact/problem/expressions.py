@@ -129,15 +129,6 @@ class Expression:
             )
 
     @property
-    def least(self) -> float:
-        """A number that this smooth expression is not below, whatever the parameters, by the ranges of its parts."""
-        known = self.constant
-        for term in self.terms:
-            if term.coefficient:
-                known += min(term.coefficient * end for end in term.evaluated[0].range)
-        return known
-
-    @property
     def is_smooth(self) -> bool:
         """Whether it contains no absolute value or maximum."""
         return all(isinstance(term.atom, Atom) for term in self.terms)
@@ -334,16 +325,6 @@ class Constraint:
         """Whether it is known to admit a convex set of parameters."""
         terms = [term for part in self.inequalities() for term in part.terms]
         return self.kind != "==" and all(t.coefficient >= 0 and t.evaluated[0].is_convex for t in terms)
-
-    @property
-    def least_violation(self) -> float:
-        """By how much it is violated at least, whatever the parameters, by the ranges of rates and losses; 0 if that is unknown.
-
-        Bounds of a rate above 1, for instance: 95 in place of 0.95.
-        """
-        parts = self.inequalities()
-        sides = (*parts, *(-part for part in parts)) if self.kind == "==" else parts
-        return max(0.0, *(side.least for side in sides))
 
     def _one_sided(self, expression: Expression, exact: bool = False) -> tuple[Expression, ...]:
         try:

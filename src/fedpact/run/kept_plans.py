@@ -16,6 +16,7 @@ import platform
 import sys
 import tempfile
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -37,7 +38,9 @@ PART = "part-"  # before the name of a file that is being written
 NOT_OF_PROGRAMS = ("cache", "log", "traceback", "profil")  # in names of JAX's settings: these change no program
 
 
-def planned(method: Method, bound: Bound, network: RunNetwork, own: ServerData, begin: Begin, rehearse: Any) -> Planned:
+def planned(
+    method: Method, bound: Bound, network: RunNetwork, own: ServerData, begin: Begin, rehearse: Callable[[], Plan]
+) -> Planned:
     """The program of an earlier process; else of the plan that `rehearse()` returns, to be kept once it is compiled."""
     name = _name(method, bound, network, own, begin)
     if name is None:
@@ -49,9 +52,10 @@ def planned(method: Method, bound: Bound, network: RunNetwork, own: ServerData, 
 class _Kept(Planned):
     """The program of an earlier process. If it does not run here after all, it is compiled again."""
 
-    def __init__(self, plan: Plan, program: Any, file: pathlib.Path, rehearse: Any) -> None:
+    def __init__(self, plan: Plan, program: Any, file: pathlib.Path, rehearse: Callable[[], Plan]) -> None:
         super().__init__(plan, program)
-        self.file, self.rehearse = file, rehearse
+        self.file = file
+        self.rehearse: Callable[[], Plan] | None = rehearse
 
     def __call__(self, place: int, network: RunNetwork, message: Any, state: Any) -> tuple[Any, Any]:
         if self.rehearse is None:  # it has run
@@ -87,7 +91,7 @@ def _name(method: Method, bound: Bound, network: RunNetwork, own: ServerData, be
     programs = bound.compiled.party, bound.compiled.server
     atoms = [atom for program in programs for atom, _ in program.atoms]
     known = all(atom.is_squared_norm or (atom.loss is not None and atom.loss.known) for atom in atoms)
-    if not known or not keeps_programs() or jax.default_backend() != "cpu" or jax.config.jax_disable_jit:  # type: ignore[attr-defined]
+    if not known or not keeps_programs() or jax.default_backend() != "cpu":
         return None
     shapes = jax.tree.map(lambda leaf: f"{np.shape(leaf)} {np.asarray(leaf).dtype}", (network, own, begin))
     try:

@@ -21,6 +21,7 @@ from fedpact.protocol.phases import Traffic
 from fedpact.run import drivers, sentences
 from fedpact.run.checkpoint import Folder
 from fedpact.run.history import History
+from fedpact.run.infeasible import impossible, out_of_range
 from fedpact.run.progress import COMPILATION, ProgressLine
 from fedpact.run.result import Result
 from fedpact.run.saved_model import MODEL
@@ -222,10 +223,10 @@ class Run:
 
     def impossible(self) -> tuple[ConstraintReport, ...]:
         """The constraints that no parameters meet, whatever a method would do."""
-        stated = [c for c, _, _ in self.bound.compiled.rows if c.least_violation > 0 and not c.is_convex]
+        stated = out_of_range(constraint for constraint, _, _ in self.bound.compiled.rows)
         if not stated or (self.certificate is None and self.bound.measured_once):
             return ()
-        return (self.certificate or self.certify()).impossible(stated, self.tolerance.feasibility)
+        return impossible(self.certificate or self.certify(), stated, self.tolerance.feasibility)
 
     def kept_by_name(self) -> Mapping[str, Any] | None:
         """What each party keeps of the answer; None where that stays with the parties."""

@@ -7,11 +7,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedpact.certificate import Certificate, ConstraintReport, conflicting
+from fedpact.certificate import Certificate, ConstraintReport
 from fedpact.problem.flat_regularizer import FlatRegularizer
 from fedpact.problem.shape import Shape
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Answer
+from fedpact.run.infeasible import conflicting
 from fedpact.tolerance import Tolerance
 
 MANY = 4  # constraints, or parameters, that a sentence names at most

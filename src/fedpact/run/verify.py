@@ -18,6 +18,7 @@ from fedpact.protocol.algorithm import Answer, Begin, Corrections, Goal
 from fedpact.run import drivers
 from fedpact.run.checkpoint import Folder
 from fedpact.run.fingerprint import digest
+from fedpact.run.infeasible import impossible, proves_infeasible
 from fedpact.settings import bind
 from fedpact.settings.base import Bound
 from fedpact.tolerance import Tolerance
@@ -167,8 +168,8 @@ def verify(
     claimed = {name: float(words[name]) for name in ("stationarity", "feasibility", "complementarity", "objective")}
     asked = given or Tolerance.of(words["tolerance"])
     broken = certificate.feasibility > asked.feasibility and words.get("status") == "infeasible"
-    never = certificate.impossible([c for c, _, _ in bound.compiled.rows], asked.feasibility) if broken else ()
-    infeasible = broken and (bool(never) or certificate.proves_infeasible(problem, arrays["w"]))
+    never = impossible(certificate, (c for c, _, _ in bound.compiled.rows), asked.feasibility) if broken else ()
+    infeasible = broken and (bool(never) or proves_infeasible(certificate, problem, arrays["w"]))
     names = tuple(report.name for report in never)
     return Verification(certificate.holds(asked), asked.given, certificate, claimed, infeasible, names)
 
