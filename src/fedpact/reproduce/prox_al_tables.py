@@ -87,7 +87,7 @@ FAIRNESS_CONTENDERS = (
 LCQP_CONTENDERS = (  # β = 10, s̄ = 0.1, ρ = 1, subproblems solved exactly
     Contender(PRINTED, ProxAL.as_printed(10.0, 0.1, 1.0, exact=True)),
     Contender(CENTRAL, CentralProxAL.as_printed(10.0, 0.1)),
-    Contender("Newton", ProxAL(Newton(), beta=100.0), tolerance=1e-6),
+    Contender("Newton", ProxAL(Newton(), beta=1e6), tolerance=1e-6),
     Contender("interior point", InteriorPoint(), tolerance=1e-6),
 )
 SHOWN = {

@@ -41,7 +41,7 @@ PRINTED: Contender = ("ProxAL as printed", ProxAL.as_printed(), 1e-3, 1)  # thou
 CONTENDERS: dict[str, tuple[Contender, ...]] = {
     "np": (*INTERIOR, *NEWTON, LIMITED, SPLIT, PRINTED),
     "adult-b": (*INTERIOR, *NEWTON, LIMITED),
-    "lcqp": (*INTERIOR, ("ProxAL, Newton", ProxAL(Newton(), beta=100.0), 1e-6, None)),
+    "lcqp": (*INTERIOR, ("ProxAL, Newton", ProxAL(Newton(), beta=1e6), 1e-6, None)),
 }
 
 

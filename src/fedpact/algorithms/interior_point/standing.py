@@ -25,9 +25,10 @@ LEAST_OBJECTIVE = 1e-4  # or of this
 SHRINKS = (
     0.25  # where a next step is shorter than this part of the last one, as Newton's are near a minimum, it is taken
 )
-STILL = 1e-4  # if it is longer than this, relative to the way from the start,
+STILL = 1e-4  # if it is longer than this, or than the goal, relative to the way from the start,
 SLOW = 0.7  # steps shrink slowly if each is more than this part of the last one,
 SLOWEST = 0.99  # which counts up to this
+WHOLE = 4.0  # of complementarity the whole tolerance counts, of violations a quarter (`Method.caution`)
 WELL = 0.125  # or if the violation is within the goal, but not within this part of it
 DRIFT = 0.03  # a whole Newton step this long, relative to 1 + ‖w‖, where the goal is met: no minimum is near,
 FAINT = 1e-3  # if it promises more than this part of the goal, so that it is no rounding,
@@ -98,7 +99,8 @@ def standing(
 
     # converged?
     close = goal.stationarity * xp.maximum(steepness(now.objective, now.point), 1.0)  # as the certificate will measure
-    met = ~searching & (now.stationarity <= close) & (largest.complementarity <= goal.feasibility)
+    complementary = largest.complementarity <= WHOLE * goal.feasibility
+    met = ~searching & (now.stationarity <= close) & feasible & complementary
     near = WORTH * goal.stationarity * xp.maximum(xp.abs(now.objective), LEAST_OBJECTIVE) + now.noise
     last = server.step.length * linalg.norm(server.step.direction)
     # steps that each are r times the last one, since the model is too steep, promise r² times as much, and gain 1/(1 − r)
@@ -108,7 +110,8 @@ def standing(
     slow = (ratio > SLOW) & (ratio < 1.0) & (gain > sums.inequalities * server.kappa)
     all_gains = xp.where(slow, 2.0 * gain / (1.0 - xp.minimum(ratio, SLOWEST)), gain)
     worth = xp.maximum(all_gains, xp.abs(sums.weighted_violation))  # of next steps and of violations, in the objective
-    barely, still = violation > WELL * goal.feasibility, STILL * linalg.norm(now.point - server.origin)
+    barely = violation > WELL * goal.feasibility
+    still = xp.maximum(STILL, goal.stationarity) * linalg.norm(now.point - server.origin)
     unfinished = (moved < SHRINKS * last) & (barely | (moved > still))
     done = met & (~better | ((worth <= near) & ~unfinished))
 

@@ -13,7 +13,7 @@ from jax.scipy.linalg import cho_solve
 
 from fedpact.algorithms.parts.groups import group_minimiser
 from fedpact.algorithms.parts.proximal_newton import proximal_minimiser
-from fedpact.arrays import choose, each, linalg, on_host, put, repeat, while_loop, xp
+from fedpact.arrays import choose, cond, each, linalg, on_host, put, repeat, while_loop, xp
 from fedpact.problem.flat_regularizer import FlatRegularizer
 from fedpact.records import Record
 
@@ -21,6 +21,7 @@ ARMIJO = 1e-4
 ROUNDING = 1e-12  # relative noise in a function value, below which a decrease cannot be seen
 SINGULAR = 1e-14  # of the largest eigenvalue: an eigenvalue this small is rounding
 IDLE = 5  # turns in a row in which rounding hides what happens to the value, and the residual does not halve: no more is reached
+FLAT = 1e-8  # the least curvature, relative to the largest, that a step along a direction of negative curvature reckons with
 SHORTEST = 1e-9  # a step this short means that float64 shows no descent any more
 
 
@@ -145,6 +146,21 @@ def positive_solve(hessian: jax.Array, right: jax.Array) -> jax.Array:
 
 def positive_shift(hessian: jax.Array) -> jax.Array:
     return hessian + _factor(hessian)[0] * xp.eye(hessian.shape[0], dtype=hessian.dtype)
+
+
+def absolute(hessian: jax.Array) -> jax.Array:
+    """|H|, with the absolute values of H's eigenvalues; H itself where it is positive definite.
+
+    A shift that just makes H positive definite leaves a direction that is nearly flat, and a step that is far too long along it.
+    """
+
+    def turned(hessian: jax.Array) -> jax.Array:
+        values, vectors = linalg.eigh(hessian)
+        sizes = xp.abs(values)
+        return (vectors * xp.maximum(sizes, FLAT * xp.max(sizes))) @ vectors.T
+
+    definite = xp.isfinite(linalg.cholesky(hessian)[-1, -1])
+    return cond(definite, lambda same: same, turned, hessian)
 
 
 def composite_minimiser(w: jax.Array, gradient: jax.Array, hessian: jax.Array, h: FlatRegularizer) -> jax.Array:

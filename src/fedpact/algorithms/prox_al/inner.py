@@ -31,15 +31,11 @@ class Inner(Options):
     """An inner solver.
 
     - `needs_slacks`: it cannot couple parties, so pooled constraints take form (4).
-    - `penalty`: the first β that suits this solver, relative to the objective's curvature (default 10).
-    - `growth`: how fast β may grow before this solver suffers (default 3).
     - `prox_growth`: how fast the prox term may fade from one subproblem to the next before this solver suffers.
     - `usual_rounds`: of ProxAL with this solver on like problems, least median and worst (`fedpact reproduce rounds`).
     """
 
     needs_slacks: ClassVar[bool]
-    penalty: ClassVar[float] = 10.0
-    growth: ClassVar[float] = 3.0
     prox_growth: ClassVar[float]
     usual_rounds: ClassVar[tuple[int, int] | None] = None
     few_rounds: ClassVar[bool] = False  # as of a `Method`
@@ -47,6 +43,11 @@ class Inner(Options):
     def sized(self, size: int, parties: int) -> "Inner":
         """The same solver for so many parameters and parties; raises ValueError where its options do not fit them."""
         return self
+
+    def penalty(self, size: int) -> tuple[float, float]:
+        """The first β that suits this solver for so many parameters, relative to the objective's curvature, and how fast β may
+        grow before this solver suffers."""
+        return 10.0, 3.0
 
     @abc.abstractmethod
     def start(self, w: jax.Array, pooled: int) -> Any:

@@ -19,6 +19,8 @@ from fedpact.problem.flat_regularizer import FlatRegularizer
 from fedpact.protocol.options import check
 from fedpact.records import Record
 
+SPANNED = 5  # parameters for each pair: up to so many an ill-conditioned sum costs few rounds
+
 
 class Pairs(Record):
     """The last steps s and gradient changes y, newest last; unused places are zero."""
@@ -38,11 +40,14 @@ class LBFGS(DescentAtServer):
 
     memory: int = eqx.field(default=20, static=True)
     uses_hessian: ClassVar[bool] = False
-    penalty: ClassVar[float] = 0.05  # a large penalty makes the sum ill-conditioned, which Newton does not feel
     usual_rounds: ClassVar[tuple[int, int] | None] = (82, 285)  # to 1e-3
 
     def __check_init__(self) -> None:
         check("LBFGS", "memory", self.memory, lambda x: x >= 1, "at least one pair has to be kept", whole=True)
+
+    def penalty(self, size: int) -> tuple[float, float]:
+        """A large one makes the sum ill-conditioned, which is felt where the pairs span a small part of the parameters only."""
+        return (5.0, 4.0) if size <= SPANNED * self.memory else (0.05, 3.0)
 
     def empty_memory(self, w: jax.Array) -> Pairs:
         nothing = jnp.zeros((self.memory, w.size), w.dtype)

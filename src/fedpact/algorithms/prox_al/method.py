@@ -41,9 +41,10 @@ class ProxAL(Algorithm):
 
     - `inner`: Newton(), LBFGS(), ADMM() or another `Inner` (default by size: Newton up to 300 parameters, L-BFGS above).
     - `beta`: the penalty β > 0, the same for all constraints, relative to the problem: 1 makes β‖∇c‖² at the start as large as
-      the objective's curvature there (default: the inner solver's own, 0.05 for L-BFGS, else 10); as printed, β itself.
+      the objective's curvature there (default: the inner solver's own, 3 for Newton, 10 for ADMM,
+      5 for L-BFGS with up to five parameters for each pair that it keeps, above 0.05); as printed, β itself.
     - `growth`: β is multiplied by this when a subproblem left more than a quarter of the violation (>= 1, default: the inner
-      solver's own, 5 for Newton, else 3).
+      solver's own, 5 for Newton, 3 for ADMM, 4 and 3 for L-BFGS).
     - `most_beta`: β grows up to this (>= beta, default 1e7).
     - `prox_growth`: the length γ of the prox term is multiplied by this with every subproblem (>= 1, default: the inner solver's
       own). The paper keeps γ = β, which makes a small β creep and a large one ill-conditioned.
@@ -113,8 +114,9 @@ class ProxAL(Algorithm):
         slack = (self.coupling or ("slack" if inner.needs_slacks else "direct")) == "slack" and setting.pooled > 0
         slacks = setting.parties * setting.pooled if slack else 0
         inner = inner.sized(setting.size + slacks, setting.parties)
-        beta = inner.penalty if self.beta is None else self.beta
-        growth, prox_growth = self.growth or inner.growth, self.prox_growth or inner.prox_growth
+        first, growth = inner.penalty(setting.size)
+        beta = first if self.beta is None else self.beta
+        growth, prox_growth = self.growth or growth, self.prox_growth or inner.prox_growth
         method = ProxALMethod(self, inner, beta, growth, prox_growth, slack)
         in_its_units = in_units(method, setting) if self.stop == "measured" else method  # as printed: the problem's own
         return with_counted_rates(in_its_units, setting)

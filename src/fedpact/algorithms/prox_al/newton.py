@@ -1,14 +1,14 @@
 """Newton's method at the server on the summed Hessians of P_i: the fewest rounds, d(d+1)/2 + d numbers up per party.
 
-With l1, box or group regularisers a proximal Newton step; with nonconvex constraints the Hessian is shifted until it is
-positive definite.
+With l1, box or group regularisers a proximal Newton step. With nonconvex constraints the Hessian may be indefinite; then its
+eigenvalues count with their absolute values (Dauphin et al.: Identifying and attacking the saddle point problem, NeurIPS 2014).
 """
 
 from typing import ClassVar
 
 import jax
 
-from fedpact.algorithms.parts.descent import newton_target
+from fedpact.algorithms.parts.descent import absolute, newton_target
 from fedpact.algorithms.prox_al.descent_at_server import DescentAtServer
 from fedpact.problem.flat_regularizer import FlatRegularizer
 
@@ -17,9 +17,11 @@ class Newton(DescentAtServer):
     """`ProxAL(inner=Newton())`: for up to a few hundred parameters."""
 
     uses_hessian: ClassVar[bool] = True
-    growth: ClassVar[float] = 5.0
     few_rounds: ClassVar[bool] = True
     usual_rounds: ClassVar[tuple[int, int] | None] = (28, 60)
+
+    def penalty(self, size: int) -> tuple[float, float]:
+        return 3.0, 5.0
 
     def empty_memory(self, w: jax.Array) -> None:
         del w
@@ -34,4 +36,4 @@ class Newton(DescentAtServer):
         self, memory: None, w: jax.Array, gradient: jax.Array, hessian: jax.Array | None, h: FlatRegularizer
     ) -> tuple[None, jax.Array, jax.Array]:
         assert hessian is not None
-        return (memory, *newton_target(w, gradient, hessian, h))
+        return (memory, *newton_target(w, gradient, absolute(hessian), h))
