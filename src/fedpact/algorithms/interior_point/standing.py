@@ -22,14 +22,13 @@ SEARCH_PATIENCE = 6, 4  # within so many rounds; fewer in a search that is repea
 RESTING = 1e-6  # a search has ended where the next step promises less than this part of the violation
 WORTH = 10.0  # what a next step may still promise is this times the goal's part of the objective,
 LEAST_OBJECTIVE = 1e-4  # or of this
-SHRINKS = (
-    0.25  # where a next step is shorter than this part of the last one, as Newton's are near a minimum, it is taken
-)
+SHRINKS = 0.25  # a next step that is shorter than this part of the last one, as Newton's are near a minimum, is taken
 STILL = 1e-4  # if it is longer than this, or than the goal, relative to the way from the start,
+WELL = 0.125  # or if the violation is within the goal, but not within this part of it
 SLOW = 0.7  # steps shrink slowly if each is more than this part of the last one,
 SLOWEST = 0.99  # which counts up to this
-WHOLE = 4.0  # of complementarity the whole tolerance counts, of violations a quarter (`Method.caution`)
-WELL = 0.125  # or if the violation is within the goal, but not within this part of it
+LOOSE = 1e-4  # above, complementarity has the whole tolerance, of which the goal is a quarter (`Method.caution`)
+WHOLE = 4.0
 DRIFT = 0.03  # a whole Newton step this long, relative to 1 + ‖w‖, where the goal is met: no minimum is near,
 FAINT = 1e-3  # if it promises more than this part of the goal, so that it is no rounding,
 FLAT_BEND = 1e-3  # and the curvature along it is less than this;
@@ -99,7 +98,8 @@ def standing(
 
     # converged?
     close = goal.stationarity * xp.maximum(steepness(now.objective, now.point), 1.0)  # as the certificate will measure
-    complementary = largest.complementarity <= WHOLE * goal.feasibility
+    share = xp.where(goal.stationarity > LOOSE, WHOLE, 1.0)
+    complementary = largest.complementarity <= share * goal.feasibility
     met = ~searching & (now.stationarity <= close) & feasible & complementary
     near = WORTH * goal.stationarity * xp.maximum(xp.abs(now.objective), LEAST_OBJECTIVE) + now.noise
     last = server.step.length * linalg.norm(server.step.direction)

@@ -37,7 +37,6 @@ FARTHEST = 1e10  # iterates this large, relative to the start, mean that the obj
 EMPTY = 1e3  # declare infeasibility when no feasible point lies within this many times 1 + ‖w‖
 ENDLESS = 1e12  # times 1 + ‖w‖: so far that it need not grow any more
 INACTIVE = 1e-3  # a multiplier that is less than this part of its constraint's room is rounding
-WHOLE = 4.0  # of complementarity the whole tolerance counts, of violations a quarter (`Method.caution`)
 LITTLE = 0.25  # β grows where a subproblem leaves more than this part of the violation
 HELD_UP = 0.5  # a closing that leaves more than this part of the violation makes us look for infeasibility
 
@@ -170,7 +169,7 @@ class ProxALMethod(Method[ServerState]):
             largest = xp.maximum(xp.max(xp.abs(w), initial=0.0), 1.0)
             close = goal.stationarity * xp.maximum(progress.objective / largest, 1.0)  # as the certificate measures
             stationary = progress.stationarity <= close
-            done = stationary & (broken <= goal.feasibility) & (distance <= WHOLE)
+            done = stationary & (distance <= 1.0)
             # where multipliers alone are too large, a more accurate subproblem would not help
             solved = solved | (progress.settled & stationary & (broken <= goal.feasibility))
         else:  # (11)
