@@ -276,7 +276,8 @@ class InteriorPointMethod(OnePhase[ServerState]):
         stay = STAY_FEASIBLE * xp.maximum(xp.abs(objective), 1.0)
         weight = xp.where(stands.found, stay, xp.where(turn, 0.0, weight))
         at_start = stands.give_up & xp.all(best.point == server.origin) & (sharpening is not None)
-        least = xp.where(turn | stands.feasible | change.any, xp.inf, stands.least_violation)
+        anew = (turn & ~stands.elsewhere) | stands.feasible | change.any
+        least = xp.where(anew, xp.inf, stands.least_violation)
         forgotten = dataclasses.replace(best, objective=xp.asarray(xp.inf), violation=xp.asarray(xp.inf))
         info = RoundInfo(
             objective=objective,

@@ -18,7 +18,8 @@ IDLE = 4  # for so many rounds,
 PATIENCE = 15  # or for so many, wherever a feasible point may be
 MOST_PHASES = 6  # searches, and new beginnings at the best point where no step leads on
 LOWER = 0.96  # a search has ended, too, where the squared violation does not fall to this part of itself
-SEARCH_PATIENCE = 6, 4  # within so many rounds; fewer in a search that is repeated from the start
+SEARCH_PATIENCE = 6, 4  # within so many rounds; fewer in a search that is repeated from the start and has come as far,
+AGAIN = 14  # which it has this many rounds for
 RESTING = 1e-6  # a search has ended where the next step promises less than this part of the violation
 WORTH = 10.0  # what a next step may still promise is this times the goal's part of the objective,
 LEAST_OBJECTIVE = 1e-4  # or of this
@@ -132,7 +133,11 @@ def standing(
     resting = (better & whole & (gain <= RESTING * violation_squared)) | (stuck & (radius > FAR * size))
     # the least violation may be reached at infinity only; convex constraints need the proof all the same
     curved = server.indefinite | (server.sharpening is not None) | (whole & (radius > FAR * size))
-    resting = resting | (better & curved & (idle >= xp.where(server.repeated, *reversed(SEARCH_PATIENCE))))
+    first, again = SEARCH_PATIENCE
+    as_far = LOWER * shortfall <= server.least_violation  # as the first search
+    tired_again = (better & as_far & (idle >= again)) | (idle >= AGAIN)
+    tired = xp.where(server.repeated, tired_again, better & (idle >= first))
+    resting = resting | (curved & tired)
     rests = searching & ~feasible & ~seen & resting
     # what is not convex, as rates are, may have a feasible point elsewhere: look for it once more, from the start
     elsewhere = rests & (server.indefinite | (server.sharpening is not None)) & ~server.from_start

@@ -40,7 +40,7 @@ class LBFGS(DescentAtServer):
 
     memory: int = eqx.field(default=20, static=True)
     uses_hessian: ClassVar[bool] = False
-    usual_rounds: ClassVar[tuple[int, int] | None] = (82, 285)  # to 1e-3
+    usual_rounds: ClassVar[tuple[int, int] | None] = (45, 199)  # to 1e-3
 
     def __check_init__(self) -> None:
         check("LBFGS", "memory", self.memory, lambda x: x >= 1, "at least one pair has to be kept", whole=True)
