@@ -1,8 +1,11 @@
 """Minimising at home."""
 
+import hypothesis
+import hypothesis.strategies as st
+import jax
 import numpy as np
 
-from fedpact.algorithms.parts.descent import minimise
+from fedpact.algorithms.parts.descent import FLAT, absolute, minimise
 from fedpact.arrays import host_arithmetic
 
 
@@ -25,3 +28,24 @@ def test_a_tolerance_below_rounding_does_not_cost_a_hundred_turns() -> None:
     np.testing.assert_allclose(found, np.linalg.solve(hessian, pull), rtol=1e-12)
     assert 1e-12 < residual < 1e-5
     assert len(evaluated) <= 10
+
+
+@hypothesis.given(st.integers(0, 10_000), st.integers(1, 6), st.floats(-1.0, 1.0))
+def test_curvature_of_either_sign_counts_as_much(seed: int, size: int, shift: float) -> None:
+    """Against the definition, by a polar decomposition: |H|² = H², with no curvature that is nearly zero."""
+    root = np.random.default_rng(seed).normal(size=(size, size))
+    hessian = 0.5 * (root + root.T) + shift * np.eye(size)
+    with host_arithmetic():
+        turned = absolute(hessian)
+    largest = np.linalg.norm(hessian, 2)
+    np.testing.assert_allclose(turned, turned.T, atol=1e-12 * largest)
+    np.testing.assert_allclose(turned @ turned, hessian @ hessian, atol=2 * FLAT * largest**2)
+    assert np.linalg.eigvalsh(turned)[0] > 0
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(jax.jit(absolute)(hessian), turned, atol=1e-10 * largest)
+
+
+def test_a_positive_definite_matrix_stays_as_it_is() -> None:
+    hessian = np.array([[2.0, 1.0], [1.0, 3.0]])
+    with host_arithmetic():
+        assert absolute(hessian) is hessian

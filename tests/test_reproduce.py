@@ -185,14 +185,14 @@ def only(monkeypatch: pytest.MonkeyPatch, kind: str, *methods: str) -> None:
     monkeypatch.setitem(rounds.CONTENDERS, kind, [c for c in rounds.CONTENDERS[kind] if c[0] in methods])
 
 
-@pytest.mark.parametrize(("name", "n"), [("breast-cancer-wisc", 20), ("monks-1", 1)])
+@pytest.mark.parametrize(("name", "n"), [("breast-cancer-wisc", 20), ("monks-1", 5), ("adult-a", 5)])
 def test_the_interior_point_method_needs_a_dozen_rounds(
     data_folder: pathlib.Path, name: str, n: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del data_folder
     only(monkeypatch, "np", "interior point")
     interior = rounds.rounds(2, None, progress=False, names=[name], sizes=[n])
-    for row, most in zip(interior, (15, 22, 32), strict=True):
+    for row, most in zip(interior, (9, 15, 20), strict=True):
         assert row["certified"] == "2/2"
         assert row["rounds"] <= most
 
@@ -202,11 +202,12 @@ def test_the_interior_point_method_on_nonconvex_constraints(
 ) -> None:
     del data_folder
     only(monkeypatch, "adult-b", "interior point", "ProxAL, Newton")
-    rows = rounds.rounds(1, None, progress=False, names=["adult-b"], sizes=[5])
+    rows = rounds.rounds(1, None, progress=False, names=["adult-b"], sizes=[10])
     found = {(row["method"], row["tolerance"]): row for row in rows}
     interior = found["interior point", 1e-6]
     assert interior["certified"] == "1/1"
-    assert interior["rounds"] <= 60
+    assert interior["rounds"] <= 15
+    assert found["ProxAL, Newton", 1e-3]["rounds"] <= 60  # 67 where a shift makes the Hessian just positive definite
     assert interior["objective"] <= found["ProxAL, Newton", 1e-6]["objective"] * (1 + 1e-6)
 
 
