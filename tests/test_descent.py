@@ -32,7 +32,7 @@ def test_a_tolerance_below_rounding_does_not_cost_a_hundred_turns() -> None:
 
 @hypothesis.given(st.integers(0, 10_000), st.integers(1, 6), st.floats(-1.0, 1.0))
 def test_curvature_of_either_sign_counts_as_much(seed: int, size: int, shift: float) -> None:
-    """Against the definition, by a polar decomposition: |H|² = H², with no curvature that is nearly zero."""
+    """By its definition: |H| is positive and |H|² = H²."""
     root = np.random.default_rng(seed).normal(size=(size, size))
     hessian = 0.5 * (root + root.T) + shift * np.eye(size)
     with host_arithmetic():

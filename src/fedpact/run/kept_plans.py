@@ -124,7 +124,7 @@ def _surroundings() -> tuple[Any, ...]:
     return _machine(), settings, os.environ.get("XLA_FLAGS", "")
 
 
-def _read(file: pathlib.Path, network: RunNetwork, rehearse: Any) -> Planned | None:
+def _read(file: pathlib.Path, network: RunNetwork, rehearse: Callable[[], Plan]) -> Planned | None:
     """None where there is no such file, or it is not whole."""
     from jax.experimental import serialize_executable
 

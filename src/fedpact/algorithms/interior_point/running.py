@@ -130,6 +130,8 @@ class InteriorPointMethod(OnePhase[ServerState]):
             indefinite=xp.asarray(False),
             idle=xp.zeros((), int),
             least_violation=endless,
+            phase_rounds=xp.zeros((), int),
+            first_search=endless,
             sharpening=at_first(own.coldest_rate, Anchor(w, mine, pooled), nothing_yet) if self.rates else None,
             empty_radius=nothing,
             descent=flat,
@@ -242,7 +244,10 @@ class InteriorPointMethod(OnePhase[ServerState]):
 
         # what would be handed out
         deeper = stands.feasible & (objective < server.best.objective)
-        keep = (sound & xp.where(stands.seen, deeper, violation < server.best.violation)) | stands.done | stands.empty
+        less_violated = violation < server.best.violation
+        # the multipliers of the last point are the proof, where there is one; a repeated search may end at a worse point
+        proof = stands.empty & (~server.repeated | (sound & (violation <= server.best.violation)))
+        keep = (sound & xp.where(stands.seen, deeper, less_violated)) | stands.done | proof
         trial_is = Best(point, objective, violation, there.active, pooled_there.active)
         best = choose(keep, trial_is, server.best)
 
@@ -276,8 +281,7 @@ class InteriorPointMethod(OnePhase[ServerState]):
         stay = STAY_FEASIBLE * xp.maximum(xp.abs(objective), 1.0)
         weight = xp.where(stands.found, stay, xp.where(turn, 0.0, weight))
         at_start = stands.give_up & xp.all(best.point == server.origin) & (sharpening is not None)
-        anew = (turn & ~stands.elsewhere) | stands.feasible | change.any
-        least = xp.where(anew, xp.inf, stands.least_violation)
+        least = xp.where(turn | stands.feasible | change.any, xp.inf, stands.least_violation)
         forgotten = dataclasses.replace(best, objective=xp.asarray(xp.inf), violation=xp.asarray(xp.inf))
         info = RoundInfo(
             objective=objective,
@@ -312,8 +316,10 @@ class InteriorPointMethod(OnePhase[ServerState]):
             indefinite=(server.indefinite | (searching & ~model.convex)) & ~stands.give_up,
             idle=xp.where(change.any, 0, stands.idle),
             least_violation=least,
+            phase_rounds=xp.where(turn | change.any, 0, server.phase_rounds + 1),
+            first_search=xp.where(stands.elsewhere, stands.least_violation, server.first_search),
             sharpening=sharpening,
-            empty_radius=xp.where(stands.empty, stands.radius, server.empty_radius),
+            empty_radius=xp.where(proof, stands.radius, server.empty_radius),
             descent=xp.where(stands.endless | stands.drifts, step.direction, 0.0),
             reach=server.reach,
             credit=server.credit - xp.where(better & trusted, 1, 0),
@@ -349,6 +355,8 @@ class InteriorPointMethod(OnePhase[ServerState]):
             phases=xp.where(afresh, 1, server.phases),
             from_start=no,
             repeated=no,
+            phase_rounds=xp.zeros((), int),
+            first_search=endless,
             empty_radius=zero,
             descent=0.0 * server.descent,
             best=forgotten,

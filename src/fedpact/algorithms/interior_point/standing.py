@@ -18,8 +18,9 @@ IDLE = 4  # for so many rounds,
 PATIENCE = 15  # or for so many, wherever a feasible point may be
 MOST_PHASES = 6  # searches, and new beginnings at the best point where no step leads on
 LOWER = 0.96  # a search has ended, too, where the squared violation does not fall to this part of itself
-SEARCH_PATIENCE = 6, 4  # within so many rounds; fewer in a search that is repeated from the start and has come as far,
-AGAIN = 14  # which it has this many rounds for
+SEARCH_PATIENCE = 6, 4  # within so many rounds; fewer in a search that is repeated from the start,
+AGAIN = 14  # which ends, too, where it has not got below
+BELOW = 0.9  # this part of what the first search left of the squared violation, within so many rounds
 RESTING = 1e-6  # a search has ended where the next step promises less than this part of the violation
 WORTH = 10.0  # what a next step may still promise is this times the goal's part of the objective,
 LEAST_OBJECTIVE = 1e-4  # or of this
@@ -28,8 +29,8 @@ STILL = 1e-4  # if it is longer than this, or than the goal, relative to the way
 WELL = 0.125  # or if the violation is within the goal, but not within this part of it
 SLOW = 0.7  # steps shrink slowly if each is more than this part of the last one,
 SLOWEST = 0.99  # which counts up to this
-LOOSE = 1e-4  # above, complementarity has the whole tolerance, of which the goal is a quarter (`Method.caution`)
-WHOLE = 4.0
+LOOSE = 1e-4  # a tolerance above this holds for complementarity as a whole;
+WHOLE = 4.0  # else, and for violations always, the goal is a quarter of it (`Method.caution`)
 DRIFT = 0.03  # a whole Newton step this long, relative to 1 + ‖w‖, where the goal is met: no minimum is near,
 FAINT = 1e-3  # if it promises more than this part of the goal, so that it is no rounding,
 FLAT_BEND = 1e-3  # and the curvature along it is less than this;
@@ -99,7 +100,7 @@ def standing(
 
     # converged?
     close = goal.stationarity * xp.maximum(steepness(now.objective, now.point), 1.0)  # as the certificate will measure
-    share = xp.where(goal.stationarity > LOOSE, WHOLE, 1.0)
+    share = xp.where(WHOLE * goal.feasibility > LOOSE, WHOLE, 1.0)
     complementary = largest.complementarity <= share * goal.feasibility
     met = ~searching & (now.stationarity <= close) & feasible & complementary
     near = WORTH * goal.stationarity * xp.maximum(xp.abs(now.objective), LEAST_OBJECTIVE) + now.noise
@@ -133,11 +134,10 @@ def standing(
     resting = (better & whole & (gain <= RESTING * violation_squared)) | (stuck & (radius > FAR * size))
     # the least violation may be reached at infinity only; convex constraints need the proof all the same
     curved = server.indefinite | (server.sharpening is not None) | (whole & (radius > FAR * size))
+    late = server.repeated & (server.phase_rounds >= AGAIN) & (least_violation > BELOW * server.first_search)
     first, again = SEARCH_PATIENCE
-    as_far = LOWER * shortfall <= server.least_violation  # as the first search
-    tired_again = (better & as_far & (idle >= again)) | (idle >= AGAIN)
-    tired = xp.where(server.repeated, tired_again, better & (idle >= first))
-    resting = resting | (curved & tired)
+    tired = xp.where(server.repeated, idle >= again, better & (idle >= first))
+    resting = resting | (curved & (tired | late))
     rests = searching & ~feasible & ~seen & resting
     # what is not convex, as rates are, may have a feasible point elsewhere: look for it once more, from the start
     elsewhere = rests & (server.indefinite | (server.sharpening is not None)) & ~server.from_start

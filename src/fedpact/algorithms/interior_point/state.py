@@ -41,6 +41,8 @@ class ServerState(Record):
     indefinite: jax.Array  # whether the squared violation was seen to be not convex in this search
     idle: jax.Array  # rounds since the least violation was last lowered: halved, or in a search its square by 4 %
     least_violation: jax.Array  # in a search the weighted one, μᵀc
+    phase_rounds: jax.Array  # since this phase began
+    first_search: jax.Array  # μᵀc that the first search ended with, where a second one began
     sharpening: Sharpening | None  # None where there are no smooth rates
     empty_radius: jax.Array
     descent: jax.Array  # the direction in which the objective falls without end, zero where it does not

@@ -157,7 +157,8 @@ def absolute(hessian: jax.Array) -> jax.Array:
     def turned(hessian: jax.Array) -> jax.Array:
         values, vectors = linalg.eigh(hessian)
         sizes = xp.abs(values)
-        return (vectors * xp.maximum(sizes, FLAT * xp.max(sizes))) @ vectors.T
+        least = xp.where(values > 0, SINGULAR, FLAT) * xp.max(sizes)
+        return (vectors * xp.maximum(sizes, least)) @ vectors.T
 
     definite = xp.isfinite(linalg.cholesky(hessian)[-1, -1])
     return cond(definite, lambda same: same, turned, hessian)

@@ -42,9 +42,9 @@ class ProxAL(Algorithm):
     - `inner`: Newton(), LBFGS(), ADMM() or another `Inner` (default by size: Newton up to 300 parameters, L-BFGS above).
     - `beta`: the penalty β > 0, the same for all constraints, relative to the problem: 1 makes β‖∇c‖² at the start as large as
       the objective's curvature there (default: the inner solver's own, 3 for Newton, 10 for ADMM,
-      5 for L-BFGS with up to five parameters for each pair that it keeps, above 0.05); as printed, β itself.
+      for L-BFGS 5 with up to five parameters for each pair that it keeps and 0.05 with more); as printed, β itself.
     - `growth`: β is multiplied by this when a subproblem left more than a quarter of the violation (>= 1, default: the inner
-      solver's own, 5 for Newton, 3 for ADMM, 4 and 3 for L-BFGS).
+      solver's own, 5 for Newton, 3 for ADMM, for L-BFGS likewise 4 and 3).
     - `most_beta`: β grows up to this (>= beta, default 1e7).
     - `prox_growth`: the length γ of the prox term is multiplied by this with every subproblem (>= 1, default: the inner solver's
       own). The paper keeps γ = β, which makes a small β creep and a large one ill-conditioned.
@@ -114,7 +114,7 @@ class ProxAL(Algorithm):
         slack = (self.coupling or ("slack" if inner.needs_slacks else "direct")) == "slack" and setting.pooled > 0
         slacks = setting.parties * setting.pooled if slack else 0
         inner = inner.sized(setting.size + slacks, setting.parties)
-        first, growth = inner.penalty(setting.size)
+        first, growth = inner.penalty(setting.size + slacks)
         beta = first if self.beta is None else self.beta
         growth, prox_growth = self.growth or growth, self.prox_growth or inner.prox_growth
         method = ProxALMethod(self, inner, beta, growth, prox_growth, slack)
