@@ -16,7 +16,7 @@ from fedpact.algorithms.interior_point.barrier import (
 )
 from fedpact.algorithms.interior_point.kappa import ROUGH, held_kappa, next_kappa
 from fedpact.algorithms.interior_point.sharpening import Anchor, Best, Change, at_first, changed
-from fedpact.algorithms.interior_point.standing import LEAST_OBJECTIVE, Trialled, standing, steepness
+from fedpact.algorithms.interior_point.standing import AGAIN, LEAST_OBJECTIVE, Trialled, standing, steepness
 from fedpact.algorithms.interior_point.state import PartyState, RoundInfo, ServerState
 from fedpact.algorithms.interior_point.steps import (
     Model,
@@ -245,8 +245,9 @@ class InteriorPointMethod(OnePhase[ServerState]):
         # what would be handed out
         deeper = stands.feasible & (objective < server.best.objective)
         less_violated = violation < server.best.violation
-        # the multipliers of the last point are the proof, where there is one; a repeated search may end at a worse point
-        proof = stands.empty & (~server.repeated | (sound & (violation <= server.best.violation)))
+        # a search's last point, with its multipliers, is the proof; but a repeated one may be cut short at a worse point
+        cut_short = server.repeated & (~better | (server.phase_rounds >= AGAIN))
+        proof = stands.empty & (~cut_short | (sound & (violation <= server.best.violation)))
         keep = (sound & xp.where(stands.seen, deeper, less_violated)) | stands.done | proof
         trial_is = Best(point, objective, violation, there.active, pooled_there.active)
         best = choose(keep, trial_is, server.best)

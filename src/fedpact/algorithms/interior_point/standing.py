@@ -135,8 +135,8 @@ def standing(
     # the least violation may be reached at infinity only; convex constraints need the proof all the same
     curved = server.indefinite | (server.sharpening is not None) | (whole & (radius > FAR * size))
     late = server.repeated & (server.phase_rounds >= AGAIN) & (least_violation > BELOW * server.first_search)
-    first, again = SEARCH_PATIENCE
-    tired = xp.where(server.repeated, idle >= again, better & (idle >= first))
+    reached = server.repeated & (least_violation <= server.first_search)  # what the first search had reached
+    tired = (better | reached) & (idle >= xp.where(server.repeated, *reversed(SEARCH_PATIENCE)))
     resting = resting | (curved & (tired | late))
     rests = searching & ~feasible & ~seen & resting
     # what is not convex, as rates are, may have a feasible point elsewhere: look for it once more, from the start
