@@ -18,7 +18,7 @@ class Newton(DescentAtServer):
 
     uses_hessian: ClassVar[bool] = True
     few_rounds: ClassVar[bool] = True
-    usual_rounds: ClassVar[tuple[int, int] | None] = (28, 160)  # to 1e-6
+    usual_rounds: ClassVar[tuple[int, int] | None] = (28, 162)  # to 1e-6
 
     def penalty(self, size: int) -> tuple[float, float]:
         return 3.0, 5.0
