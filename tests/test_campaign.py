@@ -79,3 +79,11 @@ def test_what_no_float64_parameters_can_certify_is_told_from_what_was_not_solved
 
     assert noise(np.stack([first, second], axis=1), [1.0, -1.0], 1.0) < 1e-12
     assert noise(np.stack([first, first + 1e-6 * second], axis=1), [1e6, -1e6], 1e10) > BEYOND
+
+
+@pytest.mark.usefixtures("data_folder")
+@pytest.mark.parametrize("promise", ["np", "gap", "l1", "box"])
+def test_adult_with_raw_columns(promise: str) -> None:
+    record = campaign.attempt(campaign.problems()[f"real/raw/adult-{promise}-6"], max_rounds=ROUNDS)
+    assert record.outcome == "solved", record.why
+    assert record.rounds <= 15

@@ -5,7 +5,7 @@ import hypothesis.strategies as st
 import jax
 import numpy as np
 
-from fedpact.algorithms.parts.descent import FLAT, absolute, minimise
+from fedpact.algorithms.parts.descent import FLAT, Walk, absolute, forward, minimise, shortened
 from fedpact.arrays import host_arithmetic
 
 
@@ -49,3 +49,25 @@ def test_a_positive_definite_matrix_stays_as_it_is() -> None:
     hessian = np.array([[2.0, 1.0], [1.0, 3.0]])
     with host_arithmetic():
         assert absolute(hessian) is hessian
+
+
+@hypothesis.given(st.floats(0.02, 0.9), st.floats(1e-3, 1e3))
+def test_a_step_too_long_is_cut_to_the_least_value_of_a_quartic(least: float, weight: float) -> None:
+    """φ(s) = weight (s² − least²)², which falls from its start to `least`: both ends and the far one's curvature tell all."""
+    point = np.zeros(1)
+
+    def phi(s: float) -> tuple[float, float, float]:
+        return (
+            weight * (s**2 - least**2) ** 2 - s,
+            4 * weight * s * (s**2 - least**2) - 1,
+            weight * (12 * s**2 - 4 * least**2),
+        )
+
+    walk = forward(point, np.array(phi(0.0)[0]), np.array(1.0), point + 1.0, np.array(phi(0.0)[1]))
+    value, slope, curvature = phi(1.0)
+    with host_arithmetic():
+        cut: Walk = shortened(walk, np.array(value), np.array(slope), np.array(curvature))
+    lengths = 0.95 ** np.arange(1.0, 80.0)
+    best = lengths[np.argmin([phi(s)[0] for s in lengths])]
+    np.testing.assert_allclose(cut.step, best, rtol=0.06)
+    np.testing.assert_allclose(cut.trial, point + cut.step, rtol=1e-12)

@@ -16,6 +16,7 @@ import pytest
 from problems import CASES
 
 import fedpact as fp
+from fedpact.algorithms.prox_al import descent_at_server
 from fedpact.protocol import Method
 from fedpact.run import drivers
 
@@ -199,6 +200,37 @@ def test_a_duplicated_party_is_a_doubled_weight(method: str) -> None:
     assert single.constraint("limit").multipliers == pytest.approx([first + second, third, 0.0], abs=1e-7)
 
 
+# where subproblems begin
+
+
+def closings(result: fp.Result) -> np.ndarray:
+    """The rounds with which a subproblem of ProxAL begins, but for the first."""
+    return np.flatnonzero(np.diff(result.history["outer"])) + 1
+
+
+@pytest.mark.parametrize("inner", [fp.Newton(), fp.LBFGS()], ids=str)
+def test_a_subproblem_begins_one_step_further(inner: fp.Inner) -> None:
+    result = CASE.solve(fp.ProxAL(inner), TOLERANCE)
+    first, values = closings(result), result.history["objective"]
+    assert len(first) >= 3
+    assert np.all(values[first] != values[first - 1])
+    residual = result.history["residual"]
+    assert np.median(residual[first] / residual[first - 1]) < 100, "it is a step, not the new multipliers alone"
+
+
+def test_a_first_step_astray_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where every first step counts as one: the next round is where the last subproblem ended."""
+    _, straight = whole("Newton")
+    monkeypatch.setattr(descent_at_server, "LARGER", 0.0)
+    result = CASE.solve(METHODS["Newton"], TOLERANCE)
+    values = result.history["objective"]
+    first = closings(result)[closings(result) < result.rounds - 1]  # the run may end with such a step
+    assert result.converged
+    assert len(first) >= 3
+    np.testing.assert_array_equal(values[first + 1], values[first - 1])
+    np.testing.assert_allclose(result.params["w"], straight.params["w"], rtol=0, atol=1e-5)
+
+
 # what is recorded
 
 
@@ -223,7 +255,7 @@ MAXIMA, TOLD = 3, 2 * M + 1  # distance, violation, change of μ; constraints, m
 
 def test_bytes_of_newton() -> None:
     _, result = whole("Newton")
-    evaluation = 1 + 1 + D + D * (D + 1) // 2  # Σf, ΣP, ∇P, the upper triangle of ∇²P
+    evaluation = 1 + 1 + 2 * D + D * (D + 1) // 2  # Σf, ΣP, ∇P and its change, the upper triangle of ∇²P
     assert_bytes(result, evaluation + MAXIMA + TOLD, CALL, 1)
 
 

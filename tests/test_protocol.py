@@ -112,13 +112,12 @@ def test_consecutive_parts_are_one_array(sizes: list[int], before: int) -> None:
 def test_many_rows_are_neither_padded_nor_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     table = fp.Table(x=rng.normal(size=(51, 2)), y=rng.normal(size=51))
-    parties = fp.split_rows(dict(zip("abc", table.cut([17, 17, 17]), strict=True)))
-    problem = fp.minimize(fp.mean(SQUARED))
     shapes = []
     monkeypatch.setattr(jax, "device_put", lambda bound: shapes.append(bound.stacks[0].rows["x"]) or bound)
     for much in (bucketing.MUCH, 0):
         monkeypatch.setattr(bucketing, "MUCH", much)
-        bind(problem, parties, None, start=None, seed=0, disclose=None)
+        parties = fp.split_rows(dict(zip("abc", table.cut([17, 17, 17]), strict=True)))  # anew: bindings are remembered
+        bind(fp.minimize(fp.mean(SQUARED)), parties, None, start=None, seed=0, disclose=None)
     few, many = shapes
     assert few.shape == (3, 18, 2)
     assert not np.shares_memory(few, table["x"])

@@ -33,7 +33,7 @@ def test_small_problems_take_the_interior_point_method() -> None:
 def test_large_ones_take_limited_memory() -> None:
     told = fp.explain(*wide(INTERIOR_UP_TO + 1))
     assert told.method == "ProxAL with LBFGS"
-    assert told.bytes_up < 10 * told.size
+    assert told.bytes_up < 17 * told.size, "two vectors"
 
 
 def test_very_many_rows_take_limited_memory() -> None:

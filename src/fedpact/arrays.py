@@ -144,9 +144,9 @@ def repeat(times: int, once: Callable[[Any], Any], carry: Any) -> Any:
 
 
 def each(function: Callable[[Any], Any], points: Any) -> Any:
-    """An array of the function at every entry of the first axis of an array."""
+    """What the function is at every entry of the first axis of an array, leaf by leaf in one array."""
     if on_host(points):
-        return xp.stack([function(point) for point in points])
+        return jax.tree.map(lambda *leaves: xp.stack(leaves), *(function(point) for point in points))
     return jax.vmap(function)(points)
 
 

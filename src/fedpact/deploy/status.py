@@ -42,7 +42,7 @@ class Status:
     """
 
     def __init__(self, folder: str | os.PathLike[str], who: str, pact: str, **words: Any) -> None:
-        self.file = pathlib.Path(folder) / STATUS
+        self.file = pathlib.Path(folder).absolute() / STATUS  # it is written later, too, wherever the process is then
         self.words: dict[str, Any] = {
             "who": who,
             "pact": pact,

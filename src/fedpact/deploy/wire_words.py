@@ -95,6 +95,7 @@ UP = {
     "constraint_gradient": "the gradients of its limits, weighted by their multipliers",
     "constraint_slopes": "squares of its limits' gradients, entry by entry",
     "constraint_units": "the size of its limits, for units",
+    "gradient_change": "gradients of its limits, weighted by the next change of their multipliers",
     "squared_slope": "the squared gradient of its steepest limit",
     "weighted_violation": "its limits' values, weighted by their multipliers",
     "violation": "by how much its limits are broken at most",

@@ -4,7 +4,6 @@ import abc
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,10 +20,11 @@ from fedpact.protocol.phases import (
     Role,
     values_and_gradients,
 )
+from fedpact.records import Record
 from fedpact.settings.base import Bound
 
 
-class Buckets(eqx.Module):
+class Buckets(Record, abc.ABC):
     """A network whose parties are all here, stacked in buckets of like-sized ones; nobody is ever missing or waited for."""
 
     stacks: tuple[Any, ...]

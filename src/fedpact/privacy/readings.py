@@ -175,6 +175,7 @@ class _Evaluation:
 
     u: np.ndarray
     gradient: np.ndarray
+    gradient_change: np.ndarray  # with the multipliers of the next subproblem, [μ⁺ + βc]₊
     hessian: np.ndarray | None
     multipliers: np.ndarray  # μ⁺
     base: np.ndarray  # μ, of the subproblem
@@ -205,12 +206,13 @@ def _evaluation(exchange: Received, known: Known, before: list[_Evaluation]) -> 
     hessian = None if sums.hessian is None else _matrix(np.asarray(sums.hessian), known.size)
     pooled = np.asarray(getattr(message.inner, "pooled_multipliers", known.none_pooled))
     gradient = np.asarray(sums.gradient) - share * away
-    yield _Evaluation(u, gradient, hessian, multipliers, base, float(message.penalty), pooled)
+    change = np.asarray(sums.gradient_change)
+    yield _Evaluation(u, gradient, change, hessian, multipliers, base, float(message.penalty), pooled)
 
 
 def _of_evaluations(evaluations: list[_Evaluation], known: Known, at_start: list[Reading]) -> Iterator[Reading]:
     """Gradients of all rounds, and Hessians of those where βJᵀJ is known: J is the difference of two gradients at one point
-    with different multipliers, and a subproblem begins where the last one ended; or it follows from ∇f."""
+    with different multipliers, of which every reply has two; or it follows from ∇f."""
     for one in evaluations:
         yield known.gradient(one.u, one.gradient, 1.0, one.multipliers, known.none_pooled)
         if one.hessian is None:
@@ -236,6 +238,7 @@ def _penalty(
     if known.objective_slope is not None:
         others.append((known.objective_slope(w) * known.scale / phi, 0.0))
     own = float(one.multipliers[0])
+    others.append((one.gradient + one.gradient_change, max(2 * own - float(one.base[0]), 0.0)))
     gradient, other = max(others, key=lambda pair: abs(pair[1] - own))
     if not abs(own - other) > 1e-6 * own:
         return None

@@ -24,20 +24,21 @@ class Foreign(Exception):
     """Something that belongs neither to Python nor to JAX nor to fedpact, and so enters by what can be read of it."""
 
 
-def digest(thing: Any, compiled: bool = False) -> str:
+def digest(thing: Any, compiled: bool = False, own: bool = False) -> str:
     """A digest of 16 hexadecimal characters of a function, a problem, an algorithm, or any object that is composed of them.
 
     - `compiled`: of what is compiled only: fields with `compare=False`, which are arguments of programs, are left out. It has 32
-      characters, and raises `Foreign` at a function or class that does not enter by its name (default: of all).
+      characters (default: of all).
+    - `own`: raises `Foreign` at a function or class that does not enter by its name, as `compiled` does (default: no).
     """
-    return _short(_Reader(compiled).text(thing))[: 32 if compiled else 16]
+    return _short(_Reader(compiled, own or compiled).text(thing))[: 32 if compiled else 16]
 
 
 class _Reader:
     """One traversal. It keeps a reference to every object visited, so that ids are not reused meanwhile."""
 
-    def __init__(self, compiled: bool) -> None:
-        self.compiled = compiled
+    def __init__(self, compiled: bool, own: bool) -> None:
+        self.compiled, self.own = compiled, own
         self.read: dict[int, tuple[Any, str]] = {}
 
     def text(self, thing: Any) -> str:
@@ -104,7 +105,7 @@ class _Reader:
         name = f"class {kind.__module__}.{kind.__qualname__}"
         if _by_name(kind.__module__):
             return name
-        if self.compiled:
+        if self.own:
             raise Foreign(name)
         own = {
             key: part
@@ -121,7 +122,7 @@ class _Reader:
         )
         if _by_name(module):
             return f"function {name} {constants}"
-        if self.compiled:
+        if self.own:
             raise Foreign(name)
         names, attributes = _names(function.__code__)
         read = {n: function.__globals__[n] for n in names if n in function.__globals__}

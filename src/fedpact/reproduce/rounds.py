@@ -38,9 +38,13 @@ NEWTON: tuple[Contender, ...] = tuple(("ProxAL, Newton", ProxAL(Newton()), to, N
 LIMITED: Contender = ("ProxAL, L-BFGS", ProxAL(LBFGS()), 1e-3, None)
 SPLIT: Contender = ("ProxAL, ADMM", ProxAL(ADMM()), 1e-3, None)
 PRINTED: Contender = ("ProxAL as printed", ProxAL.as_printed(), 1e-3, 1)  # thousands of rounds
+UNSCALED = ", own units"  # a tolerance in the problem's own numbers, as the paper's is
+OWN_UNITS: tuple[Contender, ...] = tuple(
+    (name + UNSCALED, method, to, most) for name, method, to, most in (*NEWTON, LIMITED)
+)
 CONTENDERS: dict[str, tuple[Contender, ...]] = {
     "np": (*INTERIOR, *NEWTON, LIMITED, SPLIT, PRINTED),
-    "adult-b": (*INTERIOR, *NEWTON, LIMITED),
+    "adult-b": (*INTERIOR, *NEWTON, LIMITED, *OWN_UNITS),
     "lcqp": (*INTERIOR, ("ProxAL, Newton", ProxAL(Newton(), beta=1e6), 1e-6, None)),
 }
 
@@ -84,6 +88,7 @@ def rounds(
                 for trial, start in enumerate(points[:most]):
                     line.say(f"{data} n={n}: {name} at {tolerance:g}, trial {trial + 1}", now=True)
                     given: dict[str, Any] = {"server": server, "start": start, "tolerance": tolerance}
+                    given["scale"] = not name.endswith(UNSCALED)
                     results.append(solve(problem, parties, method, max_rounds=CAP, progress=False, **given))
                 exchanges = [r.exchanges for r in results]
                 rows.add(

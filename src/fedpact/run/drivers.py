@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import functools
 import time
+import weakref
 from functools import partial
 from typing import Any
 
@@ -121,11 +122,18 @@ def server_data(bound: Bound, network: RunNetwork) -> ServerData:
     return server_data_on_host(bound) if isinstance(network, ServerOnHost) else bound.server_data
 
 
+_on_the_host: weakref.WeakKeyDictionary[Bound, ServerData] = weakref.WeakKeyDictionary()
+
+
 def server_data_on_host(bound: Bound) -> ServerData:
-    own = bound.server_data
-    constants, regularizer, coldest = jax.device_get((own.functions.constants, own.regularizer, own.coldest_rate))
-    functions = dataclasses.replace(own.functions, constants=constants)
-    return dataclasses.replace(own, functions=functions, regularizer=regularizer, coldest_rate=coldest)
+    if bound not in _on_the_host:
+        own = bound.server_data
+        constants, regularizer, coldest = jax.device_get((own.functions.constants, own.regularizer, own.coldest_rate))
+        functions = dataclasses.replace(own.functions, constants=constants)
+        _on_the_host[bound] = dataclasses.replace(
+            own, functions=functions, regularizer=regularizer, coldest_rate=coldest
+        )
+    return _on_the_host[bound]
 
 
 def run_phases(phases: Phases, network: RunNetwork, own: ServerData, carry: Any, states: Any) -> tuple[Any, Any]:

@@ -8,6 +8,7 @@ from fedpact.problem.statement import Problem
 from fedpact.settings.base import Bound
 from fedpact.settings.columns import ColumnsBound
 from fedpact.settings.personal import PersonalBound
+from fedpact.settings.remembered import bound_once
 from fedpact.settings.rows import RowsBound
 
 
@@ -31,4 +32,9 @@ def bind(
     if not isinstance(problem, Problem):
         raise TypeError(f"a problem is made by fp.minimize(...), not {type(problem).__name__}")
     kind = setting_of(problem, parties)
-    return kind.bind(problem, parties, server, start=start, seed=seed, disclose=disclose)
+    tables = (parties,) if server is None else (parties, server)
+
+    def bound() -> Bound:
+        return kind.bind(problem, parties, server, start=start, seed=seed, disclose=disclose)
+
+    return bound_once(problem, tables, start, (seed, disclose), bound)

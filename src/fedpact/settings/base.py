@@ -23,6 +23,7 @@ from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Answer, Method
 from fedpact.protocol.messages import Reply
 from fedpact.protocol.phases import Phase, Phases, ServerData
+from fedpact.records import Record
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Agreement:
     server: Description | None = None
 
 
-class Bound(eqx.Module):
+class Bound(Record, abc.ABC):
     """A problem bound to its parties' data.
 
     - `stacks`: the parties' own data, one stack with a leading party axis for each bucket of like parties.

@@ -62,9 +62,8 @@ def forward(w: jax.Array, value: jax.Array, residual: jax.Array, target: jax.Arr
 def shortened(walk: Walk, value: jax.Array, slope: jax.Array, curvature: jax.Array | None = None) -> Walk:
     """Back up along the direction, by what is known at the trial: φ, φ' and, with a Hessian, φ''.
 
-    A penalty that sets in between w and the trial has a kink that w does not see. From the trial, φ' − φ'' s leads to the
-    line's minimum on the near side of the kink in one step; without φ'' the minimum of the cubic through both ends does
-    nearly as well.
+    To the least value of the polynomial that both ends determine: with φ'' a quartic, as φ itself is where a quadratic
+    constraint is penalised.
     """
     step, start = walk.step, walk.slope
     if curvature is None:
@@ -74,8 +73,13 @@ def shortened(walk: Walk, value: jax.Array, slope: jax.Array, curvature: jax.Arr
         guess = step * (1.0 - (slope + root - bend) / xp.where(across > 0, across, xp.inf))
         guess = xp.clip(guess, 0.05 * step, 0.8 * step)
     else:
-        guess = step - slope / xp.where(curvature > 0, curvature, xp.inf)
-        guess = xp.where((guess > 1e-4 * step) & (guess < 0.95 * step), guess, 0.3 * step)
+        rise, turn, bend = value - walk.value - start * step, (slope - start) * step, curvature * step**2
+        fourth = (bend - 4.0 * turn + 6.0 * rise) / 2.0
+        third = turn - 2.0 * rise - 2.0 * fourth
+        second = rise - third - fourth
+        parts = 0.95 ** xp.arange(1.0, 80.0)
+        heights = parts * (start * step + parts * (second + parts * (third + parts * fourth)))
+        guess = step * xp.take(parts, xp.argmin(heights))
     guess = xp.where(xp.isfinite(value) & xp.isfinite(guess), guess, 0.1 * step)
     return dataclasses.replace(walk, step=guess, trial=walk.w + guess * walk.direction)
 

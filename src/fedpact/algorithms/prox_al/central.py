@@ -9,8 +9,13 @@ It treats the data as being in one place: every inner iteration reads all rows. 
 solves the very problem that they have, each one's constraints included, as the paper's comparison does.
 """
 
+import dataclasses
 from typing import Any, ClassVar, Literal
 
+import jax
+
+from fedpact.algorithms.parts.descent import Walk
+from fedpact.algorithms.prox_al.descent_at_server import Search
 from fedpact.algorithms.prox_al.method import ProxAL, check_outer
 from fedpact.algorithms.prox_al.newton import Newton
 from fedpact.algorithms.prox_al.tolerances import Geometric, InverseSquare, Tolerances
@@ -18,6 +23,13 @@ from fedpact.federation.setting import Setting
 from fedpact.problem.atoms import Scope
 from fedpact.protocol.algorithm import Algorithm, Method
 from fedpact.protocol.options import check
+
+
+class FromLastPoint(Newton):
+    """Begins every subproblem where the last one ended, as printed."""
+
+    def reopen(self, state: Search, w: jax.Array, growth: jax.Array) -> Search:
+        return dataclasses.replace(super().reopen(state, w, growth), walk=Walk.at(w))
 
 
 class CentralProxAL(Algorithm):
@@ -50,7 +62,8 @@ class CentralProxAL(Algorithm):
     @property
     def _outer(self) -> ProxAL:
         most = max(self.beta, ProxAL.most_beta)
-        return ProxAL(Newton(), self.beta, self.growth, most, self.prox_growth, self.tolerances, "direct", self.stop)
+        inner = FromLastPoint() if self.stop == "printed" else Newton()
+        return ProxAL(inner, self.beta, self.growth, most, self.prox_growth, self.tolerances, "direct", self.stop)
 
     def sends_hessians(self, setting: Setting) -> bool:
         return True

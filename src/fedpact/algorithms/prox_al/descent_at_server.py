@@ -1,6 +1,13 @@
-"""Solvers that run at the server on sums of the parties' derivatives of P_i: the frame that Newton and L-BFGS fill."""
+"""Solvers that run at the server on sums of the parties' derivatives of P_i: the frame that Newton and L-BFGS fill.
+
+Where a subproblem is closed the next one begins, with other multipliers. Its gradient there is known, since the parties tell
+by how much theirs would change. So its first trial is one step further, with the curvature of the last one; if the step leads
+to a residual more than `LARGER` times the one it began with, times the growth of β, the next trial is where the last
+subproblem was closed.
+"""
 
 import abc
+import dataclasses
 from typing import Any, ClassVar
 
 import jax
@@ -9,10 +16,12 @@ from fedpact.algorithms.parts.descent import Walk, accepts, forward, shortened
 from fedpact.algorithms.parts.multipliers import updated
 from fedpact.algorithms.prox_al.inner import Inner, Progress
 from fedpact.algorithms.prox_al.merit import Evaluation, Merit, ServerMerit
-from fedpact.arrays import choose, cond, xp
+from fedpact.arrays import choose, cond, each, xp
 from fedpact.problem.flat_regularizer import FlatRegularizer
 from fedpact.problem.oracle import Values
 from fedpact.records import Record
+
+LARGER = 4.0  # times the residual that a subproblem begins with: the first trial has gone astray
 
 
 class ExpectedMultipliers(Record):
@@ -22,11 +31,13 @@ class ExpectedMultipliers(Record):
 
 
 class Search(Record):
-    """The walk, what the solver remembers of it, and the pooled multipliers expected at the trial."""
+    """The walk, what the solver remembers of it, the pooled multipliers expected at the trial, and how the next subproblem
+    begins if this one is closed at the point evaluated last."""
 
     walk: Walk
     memory: Any
     nu: jax.Array
+    onward: Walk
 
 
 class DescentAtServer(Inner):
@@ -42,20 +53,24 @@ class DescentAtServer(Inner):
 
     @abc.abstractmethod
     def reset(self, memory: Any) -> Any:
-        """The memory after the function has changed by more than a shift of multipliers."""
+        """The memory after a walk that got stuck."""
 
     @abc.abstractmethod
     def reopened(self, memory: Any) -> Any:
-        """The memory after the multipliers have changed."""
+        """The memory after multipliers or β have changed."""
 
     @abc.abstractmethod
-    def direction(
+    def extended(self, memory: Any, w: jax.Array, gradient: jax.Array) -> Any:
+        """The memory with an accepted point."""
+
+    @abc.abstractmethod
+    def target(
         self, memory: Any, w: jax.Array, gradient: jax.Array, hessian: jax.Array | None, h: FlatRegularizer
-    ) -> tuple[Any, jax.Array, jax.Array]:
-        """From an accepted point: the new memory, where to go, and the slope predicted on the way."""
+    ) -> tuple[jax.Array, jax.Array]:
+        """Where to go from w, and the slope predicted on the way."""
 
     def start(self, w: jax.Array, pooled: int) -> Search:
-        return Search(Walk.at(w), self.empty_memory(w), xp.zeros(pooled))
+        return Search(Walk.at(w), self.empty_memory(w), xp.zeros(pooled), Walk.at(w))
 
     def join(self, w: jax.Array) -> None:
         del w
@@ -76,32 +91,41 @@ class DescentAtServer(Inner):
         h, walk = own.regularizer, state.walk
         value, residual = total.value + h.nonsmooth(point), h.distance(point, total.gradient)
         slope = total.gradient @ walk.direction + (h.nonsmooth(point) - h.nonsmooth(walk.w)) / walk.step
-        ok = accepts(walk, value, slope, residual) | fresh
+        first = ~xp.isfinite(walk.value)  # trial of a subproblem: there is no value to compare with
+        lower = xp.where(first, residual <= walk.residual, accepts(walk, value, slope, residual))
+        ok = lower & (xp.isfinite(value) | (first & xp.all(point == walk.w)))  # where it begins, it has to go on from
+        centre, gamma = own.merit.centre, own.merit.gamma
+        lagrangian = total.gradient - (point - centre) / gamma  # without the prox term, of which w^k is the centre
 
-        def onward(memory: Any) -> tuple[Walk, Any]:
-            memory, target, slope = self.direction(memory, point, total.gradient, total.hessian, h)
-            return forward(point, value, residual, target, slope), memory
+        def forth(memory: Any) -> tuple[Walk, Any, Walk]:
+            memory = self.extended(memory, point, total.gradient)
+            gradients = xp.stack([total.gradient, lagrangian + total.gradient_change])
+            targets, slopes = each(lambda gradient: self.target(memory, point, gradient, total.hessian, h), gradients)
+            begun = dataclasses.replace(Walk.at(point), residual=h.distance(point, gradients[1]), trial=targets[1])
+            return forward(point, value, residual, targets[0], slopes[0]), memory, begun
 
-        def back(memory: Any) -> tuple[Walk, Any]:
+        def back(memory: Any) -> tuple[Walk, Any, Walk]:
             direction, hessian = walk.direction, total.hessian
             curvature = None if hessian is None else direction @ hessian @ direction
-            return shortened(walk, value, slope, curvature), memory
+            again = choose(first, Walk.at(walk.w), shortened(walk, value, slope, curvature))
+            return again, memory, Walk.at(point)
 
-        moved, memory = cond(ok, onward, back, state.memory)
+        moved, memory, onward = cond(ok, forth, back, state.memory)
         ahead = total.pooled + total.pooled_jacobian @ (moved.trial - point)
         expected = updated(own.nu, own.merit.beta, ahead, own.merit.own.pooled_equality)
-        kkt = h.distance(point, total.gradient - (point - own.merit.centre) / own.merit.gamma)
         progress = Progress(
             settled=ok | moved.stuck,
             exhausted=moved.stuck,
             residual=residual,
-            stationarity=kkt,
+            stationarity=h.distance(point, lagrangian),
             objective=total.objective + h.nonsmooth(point),
             pooled=total.pooled,
             constraints=mine.constraints,
         )
-        return Search(moved, memory, expected), progress
+        return Search(moved, memory, expected, onward), progress
 
-    def reopen(self, state: Search, w: jax.Array, regrown: jax.Array) -> Search:
-        memory = choose(regrown | state.walk.stuck, self.reset(state.memory), self.reopened(state.memory))
-        return Search(Walk.at(w), memory, state.nu)
+    def reopen(self, state: Search, w: jax.Array, growth: jax.Array) -> Search:
+        memory = choose(state.walk.stuck, self.reset(state.memory), self.reopened(state.memory))
+        onward = dataclasses.replace(state.onward, residual=LARGER * growth * state.onward.residual)
+        begun = choose(xp.all(state.onward.w == w), onward, Walk.at(w))
+        return Search(begun, memory, state.nu, state.onward)

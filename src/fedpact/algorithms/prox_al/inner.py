@@ -77,5 +77,5 @@ class Inner(Options):
         """At the server: make use of the sums."""
 
     @abc.abstractmethod
-    def reopen(self, state: Any, w: jax.Array, regrown: jax.Array) -> Any:
-        """At the server: the next subproblem begins at w; `regrown`: with another penalty β."""
+    def reopen(self, state: Any, w: jax.Array, growth: jax.Array) -> Any:
+        """At the server: the next subproblem begins at w, with a penalty β `growth` times as large."""

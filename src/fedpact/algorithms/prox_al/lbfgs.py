@@ -1,4 +1,4 @@
-"""L-BFGS at the server on the sum of the parties' gradients of P_i: d + 2 numbers up per party and round.
+"""L-BFGS at the server on the sum of the parties' gradients of P_i: 2d + 2 numbers up per party and round.
 
     B = θI − W M⁻¹ Wᵀ,   W = [θS, Y],   M = [[θSᵀS, L], [Lᵀ, −D]]     (Byrd, Nocedal and Schnabel 1994, Theorem 2.3)
 
@@ -40,7 +40,7 @@ class LBFGS(DescentAtServer):
 
     memory: int = eqx.field(default=20, static=True)
     uses_hessian: ClassVar[bool] = False
-    usual_rounds: ClassVar[tuple[int, int] | None] = (45, 199)  # to 1e-3
+    usual_rounds: ClassVar[tuple[int, int] | None] = (34, 184)  # to 1e-3
 
     def __check_init__(self) -> None:
         check("LBFGS", "memory", self.memory, lambda x: x >= 1, "at least one pair has to be kept", whole=True)
@@ -60,23 +60,21 @@ class LBFGS(DescentAtServer):
     def reopened(self, memory: Pairs) -> Pairs:
         return eqx.tree_at(lambda m: m.linked, memory, jnp.asarray(False))
 
-    def direction(
+    def extended(self, memory: Pairs, w: jax.Array, gradient: jax.Array) -> Pairs:
+        s, y = w - memory.w, gradient - memory.gradient
+        good = memory.linked & (s @ y > 1e-10 * jnp.linalg.norm(s) * jnp.linalg.norm(y))
+        kept_s = jnp.where(good, jnp.concatenate([memory.s[1:], s[None]]), memory.s)
+        kept_y = jnp.where(good, jnp.concatenate([memory.y[1:], y[None]]), memory.y)
+        return Pairs(kept_s, kept_y, w, gradient, jnp.asarray(True))
+
+    def target(
         self, memory: Pairs, w: jax.Array, gradient: jax.Array, hessian: jax.Array | None, h: FlatRegularizer
-    ) -> tuple[Pairs, jax.Array, jax.Array]:
-        memory = _extended(memory, w, gradient)
+    ) -> tuple[jax.Array, jax.Array]:
         if h.kinks == "none":
             direction = -_inverse_times(memory, gradient)
-            return memory, w + direction, gradient @ direction
+            return w + direction, gradient @ direction
         target = _proximal_target(memory, w, gradient, h)
-        return memory, target, gradient @ (target - w) + h.nonsmooth(target) - h.nonsmooth(w)
-
-
-def _extended(memory: Pairs, w: jax.Array, gradient: jax.Array) -> Pairs:
-    s, y = w - memory.w, gradient - memory.gradient
-    good = memory.linked & (s @ y > 1e-10 * jnp.linalg.norm(s) * jnp.linalg.norm(y))
-    kept_s = jnp.where(good, jnp.concatenate([memory.s[1:], s[None]]), memory.s)
-    kept_y = jnp.where(good, jnp.concatenate([memory.y[1:], y[None]]), memory.y)
-    return Pairs(kept_s, kept_y, w, gradient, jnp.asarray(True))
+        return target, gradient @ (target - w) + h.nonsmooth(target) - h.nonsmooth(w)
 
 
 def _scale(memory: Pairs) -> jax.Array:

@@ -30,6 +30,9 @@ class Evaluation(Record):
     hessian: Any  # but for the prox term: upper triangle, row by row; in parts at its holder; None where not asked for
     pooled: jax.Array
     pooled_jacobian: jax.Array
+    gradient_change: (
+        jax.Array
+    )  # of the gradient, if the subproblem is closed here and the multipliers are updated with β
 
 
 class Merit(Record):
@@ -51,11 +54,22 @@ class Merit(Record):
     def gradient(self, w: jax.Array) -> tuple[Values, jax.Array]:
         """The holder's functions at w, and ∇P(w)."""
 
-        def weights(at: Values) -> Values:
-            return Values(xp.ones_like(at.objective), self.multipliers(at.constraints), 0.0 * at.pooled)
+        values, (slope,) = weighted_gradients(self.own, w, self._weights)
+        return values, slope + self._prox_slope(w)
 
-        values, (slope,) = weighted_gradients(self.own, w, weights)
-        return values, slope + self.share / self.gamma * (w - self.centre)
+    def _weights(self, at: Values) -> Values:
+        return Values(xp.ones_like(at.objective), self.multipliers(at.constraints), xp.zeros_like(at.pooled))
+
+    def _weight_changes(self, at: Values) -> Values:
+        mu = self.multipliers(at.constraints)
+        return Values(xp.zeros_like(at.objective), self._next(mu, at.constraints) - mu, xp.zeros_like(at.pooled))
+
+    def _next(self, mu: jax.Array, c: jax.Array) -> jax.Array:
+        """The multipliers μ⁺ of a subproblem that begins with `mu`, where it begins."""
+        return updated(mu, self.beta, c, self.own.equality)
+
+    def _prox_slope(self, w: jax.Array) -> jax.Array:
+        return self.share / self.gamma * (w - self.centre)
 
     def hessian(self, w: jax.Array) -> jax.Array:
         """A generalised ∇²P(w)."""
@@ -76,15 +90,17 @@ class Merit(Record):
         if hessian:
             values, slopes = derivatives(self.own, w)
             mu = self.multipliers(values.constraints)
-            gradient = slopes.objective + mu @ slopes.constraints + self.share / self.gamma * (w - self.centre)
+            gradient = slopes.objective + mu @ slopes.constraints + self._prox_slope(w)
+            change = (self._next(mu, values.constraints) - mu) @ slopes.constraints
             matrix, pooled_jacobian = self._without_prox(w, mu, nu, slopes.constraints), slopes.pooled
         else:
-            values, gradient = self.gradient(w)
+            values, (slope, change) = weighted_gradients(self.own, w, self._weights, self._weight_changes)
+            gradient = slope + self._prox_slope(w)
             pooled = values.pooled.size
             pooled_jacobian = jax.jacrev(lambda v: self.own(v).pooled)(w) if pooled else xp.zeros((0, w.size))
             matrix = None
         value = self._value(values, w)
-        return values, Evaluation(values.objective, value, gradient, matrix, values.pooled, pooled_jacobian)
+        return values, Evaluation(values.objective, value, gradient, matrix, values.pooled, pooled_jacobian, change)
 
     def _value(self, values: Values, w: jax.Array) -> jax.Array:
         mu = self.multipliers(values.constraints)
@@ -112,15 +128,16 @@ class ServerMerit(Record):
         nu = self.pooled_multipliers(whole.pooled)
         value = whole.value + h.smooth(w) + (xp.sum(nu**2) - xp.sum(self.nu**2)) / (2 * beta)
         gradient = whole.gradient + 2 * h.ridge * w + nu @ whole.pooled_jacobian
+        later = updated(nu, beta, whole.pooled, self.merit.own.pooled_equality)
+        change = whole.gradient_change + (later - nu) @ whole.pooled_jacobian
         hessian = None
         if whole.hessian is not None:
             hessian = unpacked(whole.hessian, w.size) + xp.diag(2 * h.ridge + 1.0 / self.merit.gamma)
             if nu.size:
                 active = xp.where(self.merit.own.pooled_equality | (nu > 0), beta, 0.0)
                 hessian += whole.pooled_jacobian.T @ (active[:, None] * whole.pooled_jacobian)
-        return own, Evaluation(
-            whole.objective + h.smooth(w), value, gradient, hessian, whole.pooled, whole.pooled_jacobian
-        )
+        objective = whole.objective + h.smooth(w)
+        return own, Evaluation(objective, value, gradient, hessian, whole.pooled, whole.pooled_jacobian, change)
 
     @property
     def is_plain(self) -> bool:

@@ -177,7 +177,8 @@ class ProxALMethod(Method[ServerState]):
             change = xp.maximum(reply.max.multiplier_change, change)
             moved = xp.max(xp.abs(point - server.centre)) / server.beta + tau
             done = solved & (moved <= goal.stationarity) & (change <= server.beta * goal.feasibility)
-        lost = ~xp.isfinite(progress.residual) & server.fresh | (xp.max(xp.abs(point)) > server.reach)
+        ahead = server.fresh & xp.any(point != server.centre)  # a first trial that need not be any good
+        lost = ~ahead & (~xp.isfinite(progress.residual) & server.fresh | (xp.max(xp.abs(point)) > server.reach))
         closing, keep = solved & ~done & ~lost, progress.settled | done
         info = RoundInfo(
             objective=progress.objective,
@@ -230,7 +231,7 @@ class ProxALMethod(Method[ServerState]):
         beta = xp.where(slow, grown, server.beta)
         return dataclasses.replace(
             server,
-            inner=self.inner.reopen(server.inner, server.point, beta != server.beta),
+            inner=self.inner.reopen(server.inner, server.point, beta / server.beta),
             centre=server.point,
             beta=beta,
             gamma=xp.minimum(self.prox_growth * server.gamma, LONGEST),
@@ -245,7 +246,7 @@ class ProxALMethod(Method[ServerState]):
         """A new subproblem around the last settled point, with its multipliers."""
         return dataclasses.replace(
             server,
-            inner=self.inner.reopen(server.inner, server.point, xp.asarray(True)),
+            inner=self.inner.reopen(server.inner, server.point, xp.ones(())),
             centre=server.point,
             mu=server.point_mu,
             nu=server.point_nu,
