@@ -26,7 +26,7 @@ types: setup
 	$(BIN)/pyright
 
 unit: setup
-	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder -q  # shared out by tests/conftest.py
+	$(BIN)/python -m pytest -n 3 --no-loadscope-reorder -q  # shared out by tests/conftest.py
 
 package: setup
 	rm -rf dist build/clean

@@ -28,6 +28,10 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 import jax  # noqa: E402
 
 import fedpact as fp  # noqa: E402
+from fedpact.run import drivers  # noqa: E402
+
+# Tests of one file solve problems of many kinds, and the next file some of them again; see also `few_programs`.
+drivers.KEPT = 150
 
 # Tracing makes very many objects, and looking through all that are kept for cycles takes a twentieth of the tests' time.
 gc.freeze()
@@ -39,8 +43,14 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 hypothesis.settings.register_profile("fedpact", deadline=None, max_examples=50, derandomize=True)
 hypothesis.settings.load_profile("fedpact")
 
-# One worker runs these one after the other, from the start: two engines at once disturb each other.
+# One worker runs these one after the other, from the start, and nothing else: two engines at once disturb each other, and
+# while this worker waits for an engine the others have the cores.
 ENGINES = ("test_flare.py", "test_flower.py", "test_flower_run.py", "test_as_written.py")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ and item.path.name not in ENGINES and os.nice(0) == 0:
+        os.nice(5)  # engines wait for replies a certain time only, so their processes go first
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -56,6 +66,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
             return "engines" if pathlib.Path(file).name in ENGINES else file
+
+        def _reschedule(self, node: Any) -> None:
+            if self.numnodes == 1 or "engines" not in self.assigned_work[node]:
+                super()._reschedule(node)
+            elif self._pending_of(self.assigned_work[node]) <= 2 and not node.shutting_down:
+                node.shutdown()  # after what it has been given
 
     return ByEngine(config, log)
 

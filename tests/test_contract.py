@@ -34,6 +34,7 @@ from fedpact.protocol import HostNetwork, Reply, combine
 from fedpact.protocol.algorithm import Method, Split
 from fedpact.protocol.messages import size_in_bytes
 from fedpact.protocol.phases import Ask, Phase, as_sent
+from fedpact.run import drivers
 from fedpact.run.fingerprint import digest
 from fedpact.run.pact import Pact
 from fedpact.run.selection import protected
@@ -181,7 +182,7 @@ RUNS: dict[str, Run] = {
 def name(request: pytest.FixtureRequest) -> Iterator[str]:
     """Of a run. Its tests come one after the other, and then its programs go: each holds many mappings of memory."""
     yield request.param
-    jax.clear_caches()
+    drivers.forget()
 
 
 def exported(*kinds: type) -> list[type]:
