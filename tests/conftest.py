@@ -31,7 +31,7 @@ import fedpact as fp  # noqa: E402
 from fedpact.run import drivers  # noqa: E402
 
 # Tests of one file solve problems of many kinds, and the next file some of them again; see also `few_programs`.
-drivers.KEPT = 150
+drivers.KEPT = 100
 
 # Tracing makes very many objects, and looking through all that are kept for cycles takes a twentieth of the tests' time.
 gc.freeze()

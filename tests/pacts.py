@@ -87,7 +87,7 @@ PACTS = {
     "SSCA columns": f"{COLUMNS}problem = limited\nalgorithm = fp.SSCA(batch=20)\n{_some(12)}",
     "FedSGD": f"{ROWS}problem = free\nalgorithm = fp.FedSGD(batch=10, step=0.1)\n{_some(12)}",
     "FedSGD columns": f"{COLUMNS}problem = fp.minimize(fp.mean(loss))\nalgorithm = fp.FedSGD(batch=20, step=0.1)\n{_some(12)}",
-    "FedAvg": f"{ROWS}problem = free\nalgorithm = fp.FedAvg(batch=10, local_steps=3, step=0.1)\n{_some(12)}",
+    "FedAvg": f"{ROWS}problem = free\nalgorithm = fp.FedAvg(batch=10, local_steps=3, step=0.1)\n{_some(6)}",
     "FedAvg personal": f"{PERSONAL}algorithm = fp.FedAvg(batch=10, local_steps=3, step=0.1, penalty=1.0)\n{_some(6)}",
     "FedProx rows": f"{ROWS}problem = free\nalgorithm = fp.FedProx(batch=10, local_steps=3, step=0.1, mu=0.1)\n{_some(6)}",
     "SCAFFOLD rows": f"{ROWS}problem = free\nalgorithm = fp.SCAFFOLD(batch=10, local_steps=3, step=0.1)\n{_some(6)}",

@@ -108,9 +108,10 @@ def _proximal_target(memory: Pairs, w: jax.Array, gradient: jax.Array, h: FlatRe
     gram = theta * memory.s @ memory.s.T + jnp.diag(jnp.where(used, 0.0, 1.0))
     middle = jnp.block([[gram, lower], [lower.T, -diagonal]])
     wide = jnp.concatenate([theta * memory.s, memory.y])
+    inverse = jnp.linalg.inv(middle)
 
     def curved(v: jax.Array) -> jax.Array:
-        return theta * v - wide.T @ jnp.linalg.solve(middle, wide @ v)
+        return theta * v - (inverse @ (wide @ v)) @ wide
 
     def power(v: jax.Array, _: None) -> tuple[jax.Array, None]:
         v = curved(v)
@@ -120,19 +121,20 @@ def _proximal_target(memory: Pairs, w: jax.Array, gradient: jax.Array, h: FlatRe
     step = 1.0 / jnp.maximum(2.0 * v @ curved(v), theta)
     first = h.distance(w, gradient)
 
-    def unfinished(carry: tuple[jax.Array, jax.Array, jax.Array, jax.Array]) -> jax.Array:
-        v, _, _, turn = carry
-        return (h.distance(v, gradient + curved(v - w)) > 1e-3 * first) & (turn < 500)
+    def unfinished(carry: tuple[jax.Array, ...]) -> jax.Array:
+        v, bent, *_, turn = carry
+        return (h.distance(v, gradient + bent) > 1e-3 * first) & (turn < 500)
 
-    def improve(
-        carry: tuple[jax.Array, jax.Array, jax.Array, jax.Array],
-    ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-        v, ahead, t, turn = carry
-        new = h.prox(ahead - step * (gradient + curved(ahead - w)), step)
+    def improve(carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        v, bent, ahead, bent_ahead, t, turn = carry  # bent: B(v − w), which is linear in v
+        new = h.prox(ahead - step * (gradient + bent_ahead), step)
+        bent_new = curved(new - w)
         faster = (1.0 + jnp.sqrt(1.0 + 4.0 * t**2)) / 2.0
         uphill = (ahead - new) @ (new - v) > 0
-        t_new = jnp.where(uphill, 1.0, faster)
-        return new, new + jnp.where(uphill, 0.0, (t - 1.0) / faster) * (new - v), t_new, turn + 1
+        further = jnp.where(uphill, 0.0, (t - 1.0) / faster)
+        ahead, bent_ahead = new + further * (new - v), bent_new + further * (bent_new - bent)
+        return new, bent_new, ahead, bent_ahead, jnp.where(uphill, 1.0, faster), turn + 1
 
     start = h.prox(w, 0.0)
-    return lax.while_loop(unfinished, improve, (start, start, jnp.ones(()), jnp.zeros((), int)))[0]
+    bent = curved(start - w)
+    return lax.while_loop(unfinished, improve, (start, bent, start, bent, jnp.ones(()), jnp.zeros((), int)))[0]
