@@ -28,10 +28,6 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 import jax  # noqa: E402
 
 import fedpact as fp  # noqa: E402
-from fedpact.run import drivers  # noqa: E402
-
-# Tests of one file solve problems of many kinds, and the next file some of them again; see also `few_programs`.
-drivers.KEPT = 100
 
 # Tracing makes very many objects, and looking through all that are kept for cycles takes a twentieth of the tests' time.
 gc.freeze()
@@ -43,8 +39,8 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 hypothesis.settings.register_profile("fedpact", deadline=None, max_examples=50, derandomize=True)
 hypothesis.settings.load_profile("fedpact")
 
-# One worker runs these one after the other, from the start, and nothing else: two engines at once disturb each other, and
-# while this worker waits for an engine the others have the cores.
+# One worker runs these one after the other, from the start: two engines at once disturb each other. Of three workers it runs
+# nothing else: while it waits for an engine, the others have the cores.
 ENGINES = ("test_flare.py", "test_flower.py", "test_flower_run.py", "test_as_written.py")
 
 
@@ -68,7 +64,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return "engines" if pathlib.Path(file).name in ENGINES else file
 
         def _reschedule(self, node: Any) -> None:
-            if self.numnodes == 1 or "engines" not in self.assigned_work[node]:
+            if self.numnodes < 3 or "engines" not in self.assigned_work[node]:
                 super()._reschedule(node)
             elif self._pending_of(self.assigned_work[node]) <= 2 and not node.shutting_down:
                 node.shutdown()  # after what it has been given
