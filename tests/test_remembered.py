@@ -51,6 +51,23 @@ def test_an_equal_problem_over_the_same_tables_is_bound_once() -> None:
     assert len({id(bound) for bound in [first, *others]}) == 1 + len(others)
 
 
+def test_a_binding_of_another_precision_is_another_one() -> None:
+    problem, federation = stated(), parties()
+    with jax.enable_x64(False):
+        single = bind(problem, federation)
+    assert bind(problem, federation) is not single
+    assert fp.solve(problem, federation).converged
+
+
+def test_a_start_drawn_by_another_generator_is_another_one() -> None:
+    problem = fp.minimize(fp.mean(fp.logistic_loss(fp.mlp([3, 2, 1]))), [], fp.l2(0.01))
+    federation = parties()
+    first = bind(problem, federation)
+    with jax.threefry_partitionable(not jax.config.jax_threefry_partitionable):
+        assert bind(problem, federation) is not first
+    assert bind(problem, federation) is first
+
+
 def test_results_are_the_same_to_the_bit() -> None:
     problem, federation = stated(), parties()
     first, again = (fp.solve(problem, federation, tolerance=1e-6) for _ in range(2))

@@ -205,7 +205,7 @@ def _evaluation(exchange: Received, known: Known, before: list[_Evaluation]) -> 
         return
     hessian = None if sums.hessian is None else _matrix(np.asarray(sums.hessian), known.size)
     pooled = np.asarray(getattr(message.inner, "pooled_multipliers", known.none_pooled))
-    gradient = np.asarray(sums.gradient) - share * away
+    gradient = np.asarray(sums.value_gradient) - share * away
     change = np.asarray(sums.gradient_change)
     yield _Evaluation(u, gradient, change, hessian, multipliers, base, float(message.penalty), pooled)
 

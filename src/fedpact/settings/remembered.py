@@ -20,7 +20,7 @@ from fedpact.settings.base import Bound
 KEPT = 4  # bindings; the oldest go
 MOST = 2_000_000  # numbers in a binding that is kept: as much memory again as the rows take
 LONGEST = 100_000  # numbers in a start that is compared
-DEVICE = "jax_default_device"
+SETTINGS = ("jax_enable_x64", "jax_default_device", "jax_default_prng_impl", "jax_threefry_partitionable")  # of JAX
 
 _bindings: dict[Any, tuple[tuple[weakref.ref[Any], ...], Bound]] = {}
 _lock = threading.Lock()
@@ -64,4 +64,5 @@ def _key(problem: Problem, tables: tuple[Any, ...], start: Any, rest: Any) -> An
     except Foreign:
         return None
     numbers = tuple((array.shape, array.dtype.str, array.tobytes()) for array in arrays)
-    return known, *map(id, tables), tree, numbers, repr(rest), str(getattr(jax.config, DEVICE))
+    settings = tuple(str(getattr(jax.config, name)) for name in SETTINGS)
+    return known, *map(id, tables), tree, numbers, repr(rest), settings

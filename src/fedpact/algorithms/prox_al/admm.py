@@ -50,7 +50,7 @@ class SolverSettings(Record):
 
 class LocalSums(Record):
     local_solution: jax.Array  # Σ ρ u_i + λ_i
-    gradient: jax.Array | None  # Σ ∇P_i(v)
+    value_gradient: jax.Array | None  # Σ ∇P_i(v)
     residual: jax.Array  # Σ ε̃_i
     objective: jax.Array
     distance_squared: jax.Array | None  # Σ ‖u_i − v‖²
@@ -232,7 +232,7 @@ class ADMM(Inner):
         trail = state.trail.extended(new - lam, new, slot) if self.memory else state.trail
         sums = LocalSums(
             local_solution=rho * u + new,
-            gradient=gradient if self.measured else None,
+            value_gradient=gradient if self.measured else None,
             residual=residual,
             objective=values.objective,
             distance_squared=delta @ delta if self.balance else None,
@@ -273,8 +273,8 @@ class ADMM(Inner):
     ) -> tuple[Central, Progress]:
         h, merit = own.regularizer, own.merit
         mine, gradient = merit.gradient(point)
-        if sums.gradient is not None:  # dist∞(0, ∂ℓ_k), from the summed gradient
-            whole = sums.gradient + gradient + 2 * h.ridge * point
+        if sums.value_gradient is not None:  # dist∞(0, ∂ℓ_k), from the summed gradient
+            whole = sums.value_gradient + gradient + 2 * h.ridge * point
             residual = h.distance(point, whole)
             kkt = h.distance(point, whole - (point - merit.centre) / merit.gamma)
         else:  # (23), and what Theorem 2 makes of it

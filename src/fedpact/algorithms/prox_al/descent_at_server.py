@@ -89,17 +89,19 @@ class DescentAtServer(Inner):
     ) -> tuple[Search, Progress]:
         mine, total = own.total(point, sums)
         h, walk = own.regularizer, state.walk
-        value, residual = total.value + h.nonsmooth(point), h.distance(point, total.gradient)
-        slope = total.gradient @ walk.direction + (h.nonsmooth(point) - h.nonsmooth(walk.w)) / walk.step
+        value, residual = total.value + h.nonsmooth(point), h.distance(point, total.value_gradient)
+        slope = total.value_gradient @ walk.direction + (h.nonsmooth(point) - h.nonsmooth(walk.w)) / walk.step
         first = ~xp.isfinite(walk.value)  # trial of a subproblem: there is no value to compare with
         lower = xp.where(first, residual <= walk.residual, accepts(walk, value, slope, residual))
         ok = lower & (xp.isfinite(value) | (first & xp.all(point == walk.w)))  # where it begins, it has to go on from
         centre, gamma = own.merit.centre, own.merit.gamma
-        lagrangian = total.gradient - (point - centre) / gamma  # without the prox term, of which w^k is the centre
+        lagrangian = (
+            total.value_gradient - (point - centre) / gamma
+        )  # without the prox term, of which w^k is the centre
 
         def forth(memory: Any) -> tuple[Walk, Any, Walk]:
-            memory = self.extended(memory, point, total.gradient)
-            gradients = xp.stack([total.gradient, lagrangian + total.gradient_change])
+            memory = self.extended(memory, point, total.value_gradient)
+            gradients = xp.stack([total.value_gradient, lagrangian + total.gradient_change])
             targets, slopes = each(lambda gradient: self.target(memory, point, gradient, total.hessian, h), gradients)
             begun = dataclasses.replace(Walk.at(point), residual=h.distance(point, gradients[1]), trial=targets[1])
             return forward(point, value, residual, targets[0], slopes[0]), memory, begun

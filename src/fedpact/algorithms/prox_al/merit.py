@@ -26,7 +26,7 @@ class Evaluation(Record):
 
     objective: jax.Array
     value: jax.Array
-    gradient: jax.Array
+    value_gradient: jax.Array
     hessian: Any  # but for the prox term: upper triangle, row by row; in parts at its holder; None where not asked for
     pooled: jax.Array
     pooled_jacobian: jax.Array
@@ -127,7 +127,7 @@ class ServerMerit(Record):
         h, beta = self.regularizer, self.merit.beta
         nu = self.pooled_multipliers(whole.pooled)
         value = whole.value + h.smooth(w) + (xp.sum(nu**2) - xp.sum(self.nu**2)) / (2 * beta)
-        gradient = whole.gradient + 2 * h.ridge * w + nu @ whole.pooled_jacobian
+        gradient = whole.value_gradient + 2 * h.ridge * w + nu @ whole.pooled_jacobian
         later = updated(nu, beta, whole.pooled, self.merit.own.pooled_equality)
         change = whole.gradient_change + (later - nu) @ whole.pooled_jacobian
         hessian = None

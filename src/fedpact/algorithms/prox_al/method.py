@@ -41,10 +41,10 @@ class ProxAL(Algorithm):
 
     - `inner`: Newton(), LBFGS(), ADMM() or another `Inner` (default by size: Newton up to 300 parameters, L-BFGS above).
     - `beta`: the penalty β > 0, the same for all constraints, relative to the problem: 1 makes β‖∇c‖² at the start as large as
-      the objective's curvature there (default: the inner solver's own, 3 for Newton, 10 for ADMM,
+      the objective's curvature there (default: the inner solver's own, 3 for Newton, 100 for ADMM,
       for L-BFGS 5 with up to five parameters for each pair that it keeps and 0.05 with more); as printed, β itself.
     - `growth`: β is multiplied by this when a subproblem left more than a quarter of the violation (>= 1, default: the inner
-      solver's own, 5 for Newton, 3 for ADMM, for L-BFGS likewise 4 and 3).
+      solver's own, 6 for Newton, 3 for ADMM, for L-BFGS likewise 4 and 3).
     - `most_beta`: β grows up to this (>= beta, default 1e7).
     - `prox_growth`: the length γ of the prox term is multiplied by this with every subproblem (>= 1, default: the inner solver's
       own). The paper keeps γ = β, which makes a small β creep and a large one ill-conditioned.
