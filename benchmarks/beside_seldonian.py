@@ -1,5 +1,8 @@
 """Runs in the environment of seldonian-engine, see promises.py: people.npz answer.json times limit delta."""
 
+# pyright: reportMissingImports=false
+# seldonian-engine wants versions of its own, so it is installed in an environment beside fedpact's.
+
 import json
 import pathlib
 import sys
@@ -11,12 +14,12 @@ from sklearn.linear_model import LogisticRegression
 
 warnings.filterwarnings("ignore")
 
-from seldonian.dataset import SupervisedDataSet, SupervisedMetaData  # type: ignore[import-not-found]  # noqa: E402
-from seldonian.models.models import BinaryLogisticRegressionModel  # type: ignore[import-not-found]  # noqa: E402
-from seldonian.models.objectives import binary_logistic_loss  # type: ignore[import-not-found]  # noqa: E402
-from seldonian.parse_tree.parse_tree import make_parse_trees_from_constraints  # type: ignore[import-not-found]  # noqa: E402
-from seldonian.seldonian_algorithm import SeldonianAlgorithm  # type: ignore[import-not-found]  # noqa: E402
-from seldonian.spec import SupervisedSpec  # type: ignore[import-not-found]  # noqa: E402
+from seldonian.dataset import SupervisedDataSet, SupervisedMetaData  # noqa: E402
+from seldonian.models.models import BinaryLogisticRegressionModel  # noqa: E402
+from seldonian.models.objectives import binary_logistic_loss  # noqa: E402
+from seldonian.parse_tree.parse_tree import make_parse_trees_from_constraints  # noqa: E402
+from seldonian.seldonian_algorithm import SeldonianAlgorithm  # noqa: E402
+from seldonian.spec import SupervisedSpec  # noqa: E402
 
 
 def start(model: Any, features: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -67,5 +67,6 @@ def test_an_engine_of_ones_own_gives_the_same_rounds(tmp_path: pathlib.Path) -> 
 
 
 def test_what_is_no_engine_is_refused() -> None:
+    no_engine: Any = object()
     with pytest.raises(TypeError, match="connect"):
-        fp.solve(fp.minimize(fp.mean(lambda w, rows: rows["y"])), [fp.Table(y=[1.0])], start=0.0, engine=object())  # type: ignore[arg-type]
+        fp.solve(fp.minimize(fp.mean(lambda w, rows: rows["y"])), [fp.Table(y=[1.0])], start=0.0, engine=no_engine)

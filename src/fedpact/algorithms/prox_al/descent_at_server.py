@@ -95,9 +95,7 @@ class DescentAtServer(Inner):
         lower = xp.where(first, residual <= walk.residual, accepts(walk, value, slope, residual))
         ok = lower & (xp.isfinite(value) | (first & xp.all(point == walk.w)))  # where it begins, it has to go on from
         centre, gamma = own.merit.centre, own.merit.gamma
-        lagrangian = (
-            total.value_gradient - (point - centre) / gamma
-        )  # without the prox term, of which w^k is the centre
+        lagrangian = total.value_gradient - (point - centre) / gamma  # without the prox term around w^k
 
         def forth(memory: Any) -> tuple[Walk, Any, Walk]:
             memory = self.extended(memory, point, total.value_gradient)

@@ -22,7 +22,10 @@ from fedpact.records import Record
 
 
 class Evaluation(Record):
-    """A holder's P at a point, as much of it as an inner solver asks for; every leaf may be summed over holders."""
+    """A holder's P at a point, as much of it as an inner solver asks for; every leaf may be summed over holders.
+
+    - `gradient_change`: of the gradient, if the subproblem is closed here and the multipliers are updated with β.
+    """
 
     objective: jax.Array
     value: jax.Array
@@ -30,9 +33,7 @@ class Evaluation(Record):
     hessian: Any  # but for the prox term: upper triangle, row by row; in parts at its holder; None where not asked for
     pooled: jax.Array
     pooled_jacobian: jax.Array
-    gradient_change: (
-        jax.Array
-    )  # of the gradient, if the subproblem is closed here and the multipliers are updated with β
+    gradient_change: jax.Array
 
 
 class Merit(Record):
