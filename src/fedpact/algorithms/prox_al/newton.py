@@ -18,10 +18,10 @@ class Newton(DescentAtServer):
 
     uses_hessian: ClassVar[bool] = True
     few_rounds: ClassVar[bool] = True
-    usual_rounds: ClassVar[tuple[int, int] | None] = (16, 88)  # to 1e-6
+    usual_rounds: ClassVar[tuple[int, int] | None] = (16, 80)  # to 1e-6
 
     def penalty(self, size: int) -> tuple[float, float]:
-        return 3.0, 6.0
+        return 4.0, 6.0
 
     def empty_memory(self, w: jax.Array) -> None:
         del w
