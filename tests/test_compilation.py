@@ -68,6 +68,7 @@ SERIES = {
     "folds": [lambda f=f: fp.solve(problem(), parties(np.setdiff1d(np.arange(DATA.rows), f))) for f in FOLDS],
     "seeds": [lambda s=s: fp.solve(problem(), parties(), seed=s) for s in range(10)],
     "federations": [lambda s=s: fp.solve(problem(), parties(seed=s)) for s in range(2)],
+    "few rows": [lambda n=n: fp.solve(problem(), fp.split_rows(DATA[slice(n)], 2, stratify="y")) for n in (35, 50, 64)],
 }
 
 

@@ -124,11 +124,17 @@ def test_l1_leaves_features_out() -> None:
     assert (FederatedClassifier(l1=0.2).fit(X, Y).coef_ == 0).any()
 
 
-def test_a_grid_search_compiles_for_folds_and_for_the_refit_alone(compilations: list[str]) -> None:  # noqa: F811
-    """One program each: nine fits of two thirds of the rows share the first one's; the last fit has more rows."""
+@pytest.mark.parametrize(("times", "programs"), [(1, 1), (8, 2)])
+def test_a_grid_search_compiles_for_folds_and_for_the_refit_alone(
+    times: int,
+    programs: int,
+    compilations: list[str],  # noqa: F811
+) -> None:
+    """Nine fits of two thirds of the rows share a program; the last fit has more rows, which takes another if they are many."""
     drivers.forget()
-    search = GridSearchCV(FederatedClassifier(parties=3), {"l2": [1e-4, 1e-3, 1e-2]}, cv=3).fit(X, Y)
-    assert len(compilations) == 2
+    many, labels = np.tile(X, (times, 1)), np.tile(Y, times)
+    search = GridSearchCV(FederatedClassifier(parties=3), {"l2": [1e-4, 1e-3, 1e-2]}, cv=3).fit(many, labels)
+    assert len(compilations) == programs
     assert search.best_params_["l2"] in (1e-4, 1e-3, 1e-2)
 
 

@@ -12,6 +12,8 @@ from fedpact.problem.program import Program
 
 FILL = 0.8  # a party joins a bucket when it fills at least this part of it
 SMALL = 0.02  # buckets with less than this part of all rows are padded into the next larger one
+FEW = 10_000  # numbers of a bucket up to which computing with twice as many takes microseconds,
+FEWEST = 32  # and rows of a party there, at least
 MUCH = 20_000_000  # numbers of a bucket above which copying them takes longer than compiling for another size
 MOST_SIZES = 32  # distinct party sizes that a function reading whole tables may meet, each compiled apart
 
@@ -48,8 +50,10 @@ def buckets(sizes: list[int], exact: bool) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(sorted(bucket)) for bucket in groups)
 
 
-def _rounded_up(rows: int) -> int:
-    """The next of eight sizes between a power of two and its double."""
+def _rounded_up(rows: int, numbers: int) -> int:
+    """The next of eight sizes between a power of two and its double; of few numbers, a power of two."""
+    if numbers <= FEW:
+        return max(FEWEST, 2 ** (rows - 1).bit_length())
     step = 2 ** max(0, rows.bit_length() - 4)
     return -(-rows // step) * step
 
@@ -72,7 +76,7 @@ def stacked(
     room = max(table.rows for table in tables)
     numbers = len(tables) * room * sum(tables[0][name][:1].size for name in columns)
     if not exact and numbers <= MUCH and not any(atom.may_do_anything for atom, _ in program.atoms):
-        room = _rounded_up(room)
+        room = _rounded_up(room, numbers)
 
     rows: Any = {name: _padded([table[name] for table in tables], room) for name in columns}
     lines: Any = np.zeros((len(tables), weights[0].shape[0], room))
