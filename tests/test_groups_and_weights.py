@@ -177,7 +177,7 @@ def test_a_weight_is_as_many_rows():
         both = fp.mean(LOSS, weights=weights) + fp.mean(LOSS, weights=weights).pooled()
         return fp.minimize(both, [missed.named("missed"), gap.named("gap")], fp.l2(1e-2))
 
-    ones, many = (fp.solve(stated(w), of, tolerance=1e-8) for w, of in (("weight", heavy), (None, often)))
+    ones, many = (fp.solve(stated(w), of, tolerance=1e-10) for w, of in (("weight", heavy), (None, often)))
     assert ones.converged
     assert max(ones.constraint("missed").multipliers) > 1e-3
     assert max(ones.constraint("gap").multipliers) > 1e-3

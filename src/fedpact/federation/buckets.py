@@ -12,8 +12,8 @@ from fedpact.problem.program import Program
 
 FILL = 0.8  # a party joins a bucket when it fills at least this part of it
 SMALL = 0.02  # buckets with less than this part of all rows are padded into the next larger one
-FEW = 10_000  # numbers of a bucket up to which computing with twice as many takes microseconds,
-FEWEST = 32  # and rows of a party there, at least
+FEW = 10_000  # numbers of a bucket, which take microseconds to compute with: sizes are powers of two up to here,
+FEWEST = 32  # of rows, at least
 MUCH = 20_000_000  # numbers of a bucket above which copying them takes longer than compiling for another size
 MOST_SIZES = 32  # distinct party sizes that a function reading whole tables may meet, each compiled apart
 
@@ -51,9 +51,10 @@ def buckets(sizes: list[int], exact: bool) -> tuple[tuple[int, ...], ...]:
 
 
 def _rounded_up(rows: int, numbers: int) -> int:
-    """The next of eight sizes between a power of two and its double; of few numbers, a power of two."""
-    if numbers <= FEW:
-        return max(FEWEST, 2 ** (rows - 1).bit_length())
+    """The next of eight sizes between a power of two and its double; a power of two where that is few `numbers` a row."""
+    power = max(FEWEST, 2 ** (rows - 1).bit_length())
+    if power * numbers <= FEW:
+        return power
     step = 2 ** max(0, rows.bit_length() - 4)
     return -(-rows // step) * step
 
@@ -74,8 +75,8 @@ def stacked(
     and if all parties have equally many, they are not copied either.
     """
     room = max(table.rows for table in tables)
-    numbers = len(tables) * room * sum(tables[0][name][:1].size for name in columns)
-    if not exact and numbers <= MUCH and not any(atom.may_do_anything for atom, _ in program.atoms):
+    numbers = len(tables) * sum(tables[0][name][:1].size for name in columns)  # a row of each
+    if not exact and room * numbers <= MUCH and not any(atom.may_do_anything for atom, _ in program.atoms):
         room = _rounded_up(room, numbers)
 
     rows: Any = {name: _padded([table[name] for table in tables], room) for name in columns}
