@@ -393,14 +393,16 @@ def test_what_is_refused(make: Any, told: str) -> None:
         make()
 
 
-def test_a_limit_finer_than_a_row_is_said_to_be_so() -> None:
-    rng = np.random.default_rng(0)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_limit_finer_than_a_row_is_said_to_be_so(seed: int) -> None:
+    """Whichever way the run ends: that depends on rounding."""
+    rng = np.random.default_rng(seed)
     rows = {"x": rng.normal(size=(101, 2)), "y": rng.integers(0, 2, 101), "sex": rng.choice(["F", "M"], 101)}
     model = fp.linear(bias=True)
     gap = fp.demographic_parity_gap(fp.decisions(model), group="sex").pooled()
     problem = fp.minimize(fp.mean(fp.logistic_loss(model)), [(gap <= 0).named("gap")], fp.l2(1e-2))
     result = fp.solve(problem, fp.split_rows(rows, parties=3))
-    assert result.status == "stalled"
+    assert result.status in ("stalled", "infeasible")
     assert (
         "finer than rows can be counted: 'gap' (<= 0): one row more or less moves it by 0.0099 or more"
         in result.message

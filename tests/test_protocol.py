@@ -119,7 +119,7 @@ def test_many_rows_are_neither_padded_nor_copied(monkeypatch: pytest.MonkeyPatch
         parties = fp.split_rows(dict(zip("abc", table.cut([17, 17, 17]), strict=True)))  # anew: bindings are remembered
         bind(fp.minimize(fp.mean(SQUARED)), parties, None, start=None, seed=0, disclose=None)
     few, many = shapes
-    assert few.shape == (3, 18, 2)
+    assert few.shape == (3, 32, 2)
     assert not np.shares_memory(few, table["x"])
     assert np.shares_memory(many, table["x"])
     np.testing.assert_array_equal(many.reshape(51, 2), table["x"])

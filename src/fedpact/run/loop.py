@@ -351,14 +351,14 @@ def _sentence(status: Status, problem: Problem, certificate: Certificate, run: R
         culprit = run.culprit()
         if culprit is not None:
             return culprit
+    rows = dict(zip(run.bound.names, run.bound.rows, strict=True)) if run.bound.rows else {}
+    fine = sentences.finer_than_a_row(certificate, problem, rows)
     if status == Status.stalled:
-        rows = dict(zip(run.bound.names, run.bound.rows, strict=True)) if run.bound.rows else {}
-        fine = sentences.finer_than_a_row(certificate, problem, rows)
         broken = certificate.broken_counts
         said = sentences.counts_not_met if broken else sentences.stalled
         return said(certificate, run.rounds) + fine
     if status == Status.max_rounds:
-        return sentences.max_rounds(certificate, run.rounds, run.tolerance.feasibility)
+        return sentences.max_rounds(certificate, run.rounds, run.tolerance.feasibility) + fine
     if status == Status.diverged:
         return sentences.diverged(certificate, run.answer, run.bound.shape, run.rounds, run.tolerance.stationarity)
     if status == Status.infeasible:
@@ -366,7 +366,7 @@ def _sentence(status: Status, problem: Problem, certificate: Certificate, run: R
         if never:
             return sentences.impossible(never)
         least = sentences.least_violation(certificate.constraints)
-        return sentences.infeasible(certificate, run.answer, problem, run.own.regularizer, least)
+        return sentences.infeasible(certificate, run.answer, problem, run.own.regularizer, least) + fine
     numbers = sentences.numbers_of(certificate)
     if certificate.holds(run.tolerance):
         return numbers

@@ -48,7 +48,7 @@ def counts_not_met(certificate: Certificate, rounds: int) -> str:
 
 
 def finer_than_a_row(certificate: Certificate, problem: Problem, rows: Mapping[str, int]) -> str:
-    """Which counted limits leave less room than one row moves a rate, where a run ends without progress; "" where none does.
+    """Which counted limits leave less room than one row moves a rate, where a run ends without an answer; "" where none does.
 
     - `rows`: of each party. A rate over them, or over some of them, moves by one over their number or more.
     """
