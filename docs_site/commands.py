@@ -34,7 +34,7 @@ def _block(command: str, text: str) -> str:
 
 def _help(command: click.Command, name: str) -> str:
     """As on a terminal without colours and frames."""
-    command.rich_markup_mode = None  # type: ignore[attr-defined]  # of typer's commands
+    command.rich_markup_mode = None  # an attribute of typer's commands
     context = click.Context(command, info_name=name, max_content_width=WIDTH, terminal_width=WIDTH)
     text = command.get_help(context).replace("\\[", "[")  # typer escapes brackets for rich
     return "\n".join(line.rstrip() for line in text.strip().splitlines())

@@ -492,6 +492,6 @@ def test_a_server_that_changes_the_fit_is_refused(tmp_path: pathlib.Path) -> Non
             words["recipe"]["x"][0]["scale"] = 1e-9
         return honest(pack(words, arrays))
 
-    site.answer = meddled  # type: ignore[method-assign]
+    site.answer = meddled
     with pytest.raises(PartyLost, match=r"party 'north': .*'age' does not fit what this party told: its own squared"):
         serve(pact, channel, tmp_path / "server")

@@ -100,7 +100,7 @@ def test_bounds_of_gaps_cover_the_truth_though_three_groups_are_compared() -> No
     for constraint, value in ((gap, 0.25), (mixed, 0.2)):
         statements = Statements.of(stated(constraint), ["a"], {})
         (statement,) = statements.each
-        groups = [int(tested.mean.where.parts[1]) for tested in statements.means]  # type: ignore[union-attr]
+        groups = [int(tested.mean.where.parts[1]) for tested in statements.means]
         counts = rng.binomial([sizes[g] for g in groups], truth[groups], size=(times, len(groups)))
         tables = [[Tally(sizes[g], float(k)) for g, k in zip(groups, line, strict=True)] for line in counts]
         wrong = np.mean([statements.bound(statement, tallies, error) < value for tallies in tables])
@@ -167,7 +167,7 @@ def limits(problem: fp.Problem, rows: int, **terms: float) -> list[tuple[float, 
     names, ranges = ["a", "b"], {c.name: (0.0, 4.0) for c in problem.constraints if "loss" in c.name}
     statements = Statements.of(problem, names, ranges)
     known = with_all({name: tuple(Tally(rows * k) for _ in statements.means) for k, name in enumerate(names, 1)})
-    return [(c.lower, c.upper) for c in tightened(problem, statements, known, Terms(**terms)).constraints]  # type: ignore[arg-type]
+    return [(c.lower, c.upper) for c in tightened(problem, statements, known, Terms(**terms)).constraints]
 
 
 def test_a_rate_is_tightened_by_the_margin_of_its_test_and_its_noise() -> None:
@@ -232,7 +232,7 @@ def test_what_cannot_be_promised_is_refused_by_name(constraint: fp.Constraint, w
 
 def test_weighted_means_are_refused() -> None:
     (term,) = FOUND.terms
-    weighted = dataclasses.replace(term.atom)  # type: ignore[type-var]
+    weighted = dataclasses.replace(term.atom)
     object.__setattr__(weighted, "weights", "w")
     expression = fp.Expression((dataclasses.replace(term, atom=weighted),))
     with pytest.raises(ValueError, match="weighted mean"):
@@ -310,7 +310,7 @@ def test_asking_again_is_counted_and_costs(asked: tuple[fp.Parties, fp.Problem, 
     with pytest.raises(ValueError, match="tested on other rows"):
         fp.promise(problem, parties, ranges={"loss": (0, 12)}, seed=4, previous=first)
     with pytest.raises(TypeError, match="previous='yes'"):
-        fp.promise(problem, parties, ranges={"loss": (0, 12)}, seed=3, previous="yes")  # type: ignore[arg-type]
+        fp.promise(problem, parties, ranges={"loss": (0, 12)}, seed=3, previous="yes")
     again = fp.promise(problem, parties, ranges={"loss": (0, 12)}, seed=3, previous=first)
     assert (again.asked, again.confidence) == (2, 0.95)
     assert again.confidence_of_each == pytest.approx(1 - 0.025 / 3)

@@ -54,7 +54,7 @@ def test_of_equally_frequent_ones_the_first() -> None:
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda: fp.impute("smoker", by="most_frequent"), "is for categories: fp.one_hot"),  # type: ignore[arg-type]
+        (lambda: fp.impute("smoker", by="most_frequent"), "is for categories: fp.one_hot"),
         (lambda: fp.one_hot("c", categories=["a", "b"], missing="most_frequent"), "categories that are learnt"),
         (lambda: fp.ordinal("c", order=["a", "b"], missing="most_frequent"), "categories that are learnt"),
     ],
