@@ -407,6 +407,10 @@ def test_a_limit_finer_than_a_row_is_said_to_be_so(seed: int) -> None:
         "finer than rows can be counted: 'gap' (<= 0): one row more or less moves it by 0.0099 or more"
         in result.message
     )
+    early = fp.solve(problem, fp.split_rows(rows, parties=3), max_rounds=3)
+    assert early.status == "max_rounds"
+    assert not early.certificate.broken_counts  # the start decides alike for all
+    assert "finer than rows" not in early.message
     parties = {"party 1": 34, "party 2": 34, "party 3": 33}
     assert finer_than_a_row(result.certificate, problem, parties) in result.message
     wide = fp.minimize(fp.mean(fp.logistic_loss(model)), [(gap <= 0.02).named("gap")])

@@ -358,7 +358,8 @@ def _sentence(status: Status, problem: Problem, certificate: Certificate, run: R
         said = sentences.counts_not_met if broken else sentences.stalled
         return said(certificate, run.rounds) + fine
     if status == Status.max_rounds:
-        return sentences.max_rounds(certificate, run.rounds, run.tolerance.feasibility) + fine
+        said = sentences.max_rounds(certificate, run.rounds, run.tolerance.feasibility)
+        return said + fine if certificate.broken_counts else said
     if status == Status.diverged:
         return sentences.diverged(certificate, run.answer, run.bound.shape, run.rounds, run.tolerance.stationarity)
     if status == Status.infeasible:
