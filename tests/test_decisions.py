@@ -8,8 +8,12 @@ from typing import Any
 import columns
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import fedpact as fp
+from fedpact.algorithms.parts.counting import BAND, Count
+from fedpact.problem.program import opposites
 from fedpact.run.sentences import finer_than_a_row
 
 TEMPERATURE = 0.1  # of stand-ins, where none is stated
@@ -393,27 +397,106 @@ def test_what_is_refused(make: Any, told: str) -> None:
         make()
 
 
+def gap_of(result: fp.Result, rows: dict[str, np.ndarray]) -> float:
+    """Between the decisions on both sexes, counted by hand."""
+    decided = rows["x"] @ np.asarray(result.params["w"]) + np.asarray(result.params["b"]) > 0.0
+    return abs(decided[rows["sex"] == "F"].mean() - decided[rows["sex"] == "M"].mean())
+
+
 @pytest.mark.parametrize("seed", range(4))
-def test_a_limit_finer_than_a_row_is_said_to_be_so(seed: int) -> None:
-    """Whichever way the run ends: that depends on rounding."""
+def test_a_limit_finer_than_a_row(seed: int, tmp_path: pathlib.Path) -> None:
+    """The start decides alike for all, so the limit can be met: the run ends there, or better, and never infeasible."""
     rng = np.random.default_rng(seed)
     rows = {"x": rng.normal(size=(101, 2)), "y": rng.integers(0, 2, 101), "sex": rng.choice(["F", "M"], 101)}
     model = fp.linear(bias=True)
     gap = fp.demographic_parity_gap(fp.decisions(model), group="sex").pooled()
     problem = fp.minimize(fp.mean(fp.logistic_loss(model)), [(gap <= 0).named("gap")], fp.l2(1e-2))
-    result = fp.solve(problem, fp.split_rows(rows, parties=3))
-    assert result.status in ("stalled", "infeasible")
-    assert (
-        "finer than rows can be counted: 'gap' (<= 0): one row more or less moves it by 0.0099 or more"
-        in result.message
-    )
-    early = fp.solve(problem, fp.split_rows(rows, parties=3), max_rounds=3)
-    assert early.status == "max_rounds"
-    assert not early.certificate.broken_counts  # the start decides alike for all
-    assert "finer than rows" not in early.message
+    clinics = fp.split_rows(rows, parties=3)
+    result = fp.solve(problem, clinics, save=tmp_path / "run")
+    assert result.status in ("stalled", "converged")
+    assert not result.certificate.broken_counts
+    if result.threshold is None:
+        assert gap_of(result, rows) <= 1e-12
+    if result.status == "stalled":
+        assert "all counted rates are within their limits here" in result.message
+        assert (
+            "finer than rows can be counted: 'gap' (<= 0): one row more or less moves it by 0.0099 or more"
+            in result.message
+        )
+    check = fp.verify(tmp_path / "run", problem, clinics)
+    assert check.stationarity == pytest.approx(result.certificate.stationarity, rel=1e-6, abs=1e-12)
+    assert check.certificate.constraints[0].values == result.certificate.constraints[0].values
     parties = {"party 1": 34, "party 2": 34, "party 3": 33}
-    assert finer_than_a_row(result.certificate, problem, parties) in result.message
+    assert "'gap' (<= 0): one row more or less" in finer_than_a_row(result.certificate, problem, parties)
     wide = fp.minimize(fp.mean(fp.logistic_loss(model)), [(gap <= 0.02).named("gap")])
     report = dataclasses.replace(result.certificate.constraints[0], upper=0.02)
     certificate = dataclasses.replace(result.certificate, constraints=(report,))
     assert finer_than_a_row(certificate, wide, parties) == ""
+
+
+@pytest.mark.parametrize(("rows", "limit", "seed"), [(300, 0.01, 2), (1000, 0.003, 1), (20_000, 0.0005, 0)])
+def test_a_narrow_gap_is_met(rows: int, limit: float, seed: int) -> None:
+    """Both bounds of a gap are corrected, and leave each other room."""
+    rng = np.random.default_rng(seed)
+    sex, x = rng.choice(["F", "M"], rows), rng.normal(size=(rows, 3))
+    x[:, 0] += 0.6 * (sex == "M")
+    y = (x[:, 0] + x[:, 1] + rng.logistic(size=rows) > 0.5).astype(int)
+    model, data = fp.linear(bias=True), {"x": x, "y": y, "sex": sex}
+    gap = fp.demographic_parity_gap(fp.decisions(model), group="sex").pooled()
+    problem = fp.minimize(fp.mean(fp.logistic_loss(model)), [gap <= limit], fp.l2(1e-4))
+    result = fp.solve(problem, fp.split_rows(data, parties=3))
+    assert result.status == "converged", result.message
+    assert gap_of(result, data) <= limit
+    assert result.certificate.objective < 0.69  # that of the start is log 2
+
+
+def test_a_start_within_the_counted_limits_alone_is_no_feasible_point() -> None:
+    """No row is selected there, but the loss is out of reach."""
+    low = fp.mean(LOSS).pooled() <= 0.1
+    problem = fp.minimize(fp.mean(LOSS), [(SELECTED <= 0.5).named("selected"), low.named("loss")], fp.l2(RIDGE))
+    result = fp.solve(problem, PARTIES, server=SERVER)
+    assert result.status == "infeasible"
+    assert "'loss'" in result.message
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    counted=st.floats(-0.2, 0.2),
+    smooth=st.floats(-0.2, 0.2),
+    width=st.floats(0.0, 0.4),
+    now=st.tuples(st.floats(-0.3, 0.3), st.floats(-0.3, 0.3)),
+    before=st.tuples(st.floats(-0.3, 0.3), st.floats(-0.3, 0.3)),
+)
+def test_corrections_of_two_sided_bounds_leave_room(
+    counted: float, smooth: float, width: float, now: tuple[float, float], before: tuple[float, float]
+) -> None:
+    """upper: r − width <= 0, lower: −r <= 0, for a rate or a difference r."""
+    both = np.array([1.0, -1.0]), np.array([-width, 0.0])
+    numbers = Count(
+        correction=np.array(now),
+        too_loose=np.array(before),
+        counted=both[0] * counted + both[1],
+        smooth=both[0] * smooth + both[1],
+        jumps=np.full(2, 0.01),
+        strictest=np.full(2, -np.inf),
+        unit=np.ones(2),
+        opposite=np.array([1, 0]),
+        sharp=True,
+    )
+    proposed, _ = numbers.proposals()
+    for corrections in np.asarray(proposed):
+        assert width - corrections.sum() >= max(0.5 * width, BAND) - 1e-12  # between the corrected bounds
+
+
+def test_opposite_bounds_are_found() -> None:
+    lines = np.array([[1.0, -1.0, 0.0], [0.0, 0.0, 2.0], [-1.0, 1.0, 0.0], [0.0, 0.0, -1.0]])
+    assert opposites(lines).tolist() == [2, 1, 0, 3]
+    assert opposites(lines, np.array([[0.0], [0.0], [1.0], [0.0]])).tolist() == [0, 1, 2, 3]
+
+
+def test_bounds_that_contradict_each_other_are_infeasible() -> None:
+    limits = [(SELECTED <= 0.3).named("few"), (SELECTED >= 0.5).named("many")]
+    result = fp.solve(fp.minimize(fp.mean(LOSS), limits, fp.l2(RIDGE)), PARTIES, server=SERVER)
+    assert result.status == "infeasible"
+    assert "'few'" in result.message
+    assert "'many'" in result.message

@@ -57,6 +57,7 @@ STEPS = {
     "functions and gradients": "compute objective and limits on all of its own rows",
     "values": "compute its limits on all of its own rows",
     "embed": "compute outputs for rows",
+    "embed_start": "compute outputs for rows at the starting point",
     "embed_all": "compute outputs for all rows",
     "embed_all_rows": "compute outputs for all rows, for the certificate",
     "differentiate": "improve its part of the model on the batch",
@@ -138,6 +139,8 @@ UP = {
     "smooth": "the same limits with decisions smoothed",
     "strictest": "how far the smoothed limits can go at most",
     "inside": "by how much its counted limits are met at least",
+    "missed": "by how much the smoothed limits are missed at most",
+    "others": "by how much its limits without decisions are broken at most",
     "pooled_jumps": "what one row counts in a limit over all rows, which tells their number",
     "correction": "by how much its smoothed limits were moved",
     # models

@@ -67,7 +67,7 @@ class Means:
         sides = (np.array([reading.objective]), reading.constraints, reading.pooled)
         total = np.zeros(count)
         for side, of_side in zip(self.program.sides, sides, strict=True):
-            total += of_side @ np.asarray(side.coefficients, float).reshape(len(side), count)
+            total += of_side @ side.matrix(count)
         return total
 
     def of_rows(self, reading: Reading) -> np.ndarray:

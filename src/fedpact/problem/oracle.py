@@ -144,7 +144,7 @@ class Oracle(Record):
         weights = xp.where(counted[:, None], self._known_weights, 0.0)
 
         def most(side: Linear) -> jax.Array:
-            lines = np.asarray(side.coefficients, float).reshape(len(side), len(self.program.atoms))[:, places]
+            lines = side.matrix(len(self.program.atoms))[:, places]
             return xp.max(xp.abs(lines @ weights), axis=1, initial=0.0)
 
         objective, constraints, pooled = (most(side) for side in self.program.sides)
@@ -159,7 +159,7 @@ class Oracle(Record):
         rates = [atom.rate is not None and atom.rate.is_decision for atom, _ in self.program.atoms]
 
         def least(side: Linear, constants: jax.Array, holders: int = 1) -> jax.Array:
-            lines = np.asarray(side.coefficients, float).reshape(len(side), len(self.program.atoms))
+            lines = side.matrix(len(self.program.atoms))
             others = np.any(lines[:, [not rate for rate in rates]] != 0, axis=1)
             liked = xp.sum(xp.minimum(lines[:, rows] @ self._known_weights, 0.0), axis=1)
             shares = xp.abs(lines[:, rows] @ self._known_weights)

@@ -36,6 +36,10 @@ class Linear:
         """The transpose: weights of the functions to weights of the atoms."""
         return weights @ xp.asarray(self.coefficients, weights.dtype).reshape(len(self), atoms)
 
+    def matrix(self, atoms: int) -> np.ndarray:
+        """The coefficients (functions, atoms)."""
+        return np.asarray(self.coefficients, float).reshape(len(self), atoms)
+
     def __len__(self) -> int:
         return len(self.constants)
 
@@ -169,10 +173,7 @@ class Program:
     def norm_shares(self) -> tuple[np.ndarray, ...]:
         """The coefficients of ‖params‖² in objective, constraints and pooled contributions."""
         places = list(self.norms)
-        return tuple(
-            np.asarray(side.coefficients, float).reshape(len(side), len(self.atoms))[:, places].sum(1)
-            for side in self.sides
-        )
+        return tuple(side.matrix(len(self.atoms))[:, places].sum(1) for side in self.sides)
 
     def moving(self) -> tuple[np.ndarray, ...]:
         """Whether objective, constraints and pooled contributions depend on the parameters."""
@@ -214,8 +215,20 @@ class Program:
 def rate_factors(program: Program) -> tuple[np.ndarray, ...]:
     """For objective, constraints and pooled contributions: the largest factor of a counted rate, 0 where there is none."""
     counted = [atom.rate is not None and atom.rate.is_decision for atom, _ in program.atoms]
-    lines = (np.asarray(side.coefficients, float).reshape(len(side), len(counted)) for side in program.sides)
+    lines = (side.matrix(len(counted)) for side in program.sides)
     return tuple(np.abs(line[:, counted]).max(1, initial=0.0) for line in lines)
+
+
+def opposites(*lines: np.ndarray) -> np.ndarray:
+    """For each function the one with opposite coefficients, as two-sided bounds have; itself where there is none.
+
+    `lines`: coefficients (functions, atoms), of one or several programs.
+    """
+    every = np.concatenate(lines, axis=1)
+    is_opposite = np.all(every[:, None] == -every[None], axis=2)
+    return (
+        np.where(is_opposite.any(1), is_opposite.argmax(1), np.arange(len(every))) if len(every) else np.zeros(0, int)
+    )
 
 
 def selected_rows(rows: Any, weights: jax.Array) -> Any:

@@ -170,6 +170,12 @@ def _place(report: ConstraintReport, at: int, digits: str) -> str:
 
 
 def stalled(certificate: Certificate, rounds: int) -> str:
+    if any(report.is_counted for report in certificate.constraints):
+        return (
+            f"no further progress after {rounds} rounds: all counted rates are within their limits here, but no such point was "
+            f"found that also solves the smooth problem behind them; {numbers_of(certificate)}; relax a limit, or try several "
+            "starts="
+        )
     return (
         f"no further progress at float64 precision after round {rounds}; {numbers_of(certificate)}; allow a larger tolerance=, "
         "or try fp.ProxAL()"

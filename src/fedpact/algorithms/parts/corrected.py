@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+from fedpact.algorithms.parts.counting import WAYS
 from fedpact.arrays import xp
 from fedpact.federation.blocks import Block
 from fedpact.problem.oracle import Oracle
@@ -114,8 +115,8 @@ class ServerState(Record):
     best: Any  # inner
     best_corrections: Corrections
     best_objective: jax.Array
-    best_violation: jax.Array  # counted
-    all_met: jax.Array  # whether all counted constraints held at the last count
+    best_violation: jax.Array  # counted; ∞ where other constraints are broken
+    best_solved: jax.Array  # whether it was solved to the tolerance
     correct: jax.Array  # what follows from a count, see `Settlement`
     keep: jax.Array
     restore: jax.Array
@@ -224,7 +225,7 @@ class StepFirst:
 
     def __call__(self, own: Any, state: PartyState | None, message: Opening) -> tuple[PartyState, Reply]:
         none = xp.zeros(_correctable(own))
-        ways, never = xp.zeros((3, none.size)), xp.full(none.size, -xp.inf)
+        ways, never = xp.zeros((WAYS, none.size)), xp.full(none.size, -xp.inf)
         inner = None if state is None else state.inner
         inner, reply = self.wrapped(own, inner, message.message)
         return PartyState(inner, message.softening, none, ways, never, inner, none), reply
@@ -261,7 +262,7 @@ def begun(carry: Begin | ServerState, own: ServerData) -> ServerState:
         goal=goal,
         softening=softening,
         corrections=none,
-        proposed=Corrections(xp.zeros((3, m)), xp.zeros((3, p))),
+        proposed=Corrections(xp.zeros((WAYS, m)), xp.zeros((WAYS, p))),
         too_loose=Corrections(xp.full(m, -xp.inf), xp.full(p, -xp.inf)),
         rounds=zero,
         strict=no,
@@ -272,7 +273,7 @@ def begun(carry: Begin | ServerState, own: ServerData) -> ServerState:
         best_corrections=none,
         best_objective=endless,
         best_violation=endless,
-        all_met=no,
+        best_solved=no,
         correct=no,
         keep=no,
         restore=no,

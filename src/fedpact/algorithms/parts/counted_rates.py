@@ -6,11 +6,15 @@ T falls in stages. Where the problem of a stage is roughly solved every holder c
 will be in the next stage: what is bounded then passes through what was counted. In the last stage T is as stated. Counts
 jump, so δ_j may be too much or too little there. After the next counts it grows where C_j > 0; and once all counted
 constraints hold, it shrinks where one binds and holds by more than need be, but stays above every δ_j that was too small. The
-rest is solving to the tolerance, and counting again. Of the points that were solved to the tolerance and whose counted
-constraints hold, the one with the lowest objective is handed out; where there is none, the threshold of decisions is moved a
-little, if some counts are then all within their limits. δ of a party's constraints stays with it.
+rest is solving to the tolerance, and counting again. Two-sided bounds, as of a gap, are moved together where they would come
+too close. Of the points that were solved to the tolerance and whose counted constraints hold, the one with the lowest
+objective is handed out; where there is none, the threshold of decisions is moved a little, if some counts are then all within
+their limits; failing that, the best of all points that were counted, the start among them. "infeasible" is said only if no
+counted point was within all limits, and of bounds that are missed by more than what counts as met closely, or that are as far
+apart as they were stated. δ of a party's constraints stays with it.
 
-A round in which the method itself has come to an end has two exchanges more: counts, and what is made of them.
+A round in which the method itself has come to an end has two exchanges more: counts, and what is made of them. The first round
+has one more, of counts at the start.
 """
 
 import dataclasses
@@ -21,6 +25,7 @@ import jax
 import numpy as np
 
 from fedpact.algorithms.parts.corrected import (
+    SOFTEST,
     AskCorrected,
     AskFirst,
     CountAt,
@@ -42,12 +47,12 @@ from fedpact.algorithms.parts.corrected import (
     corrected,
     mapped,
 )
-from fedpact.algorithms.parts.counting import EXACT, LOOSELY, TIGHTER, WHOLLY, Count
+from fedpact.algorithms.parts.counting import EXACT, LOOSELY, PLAINLY, TIGHTER, WHOLLY, Count, CountMaxima
 from fedpact.arrays import choose, cond, each, xp
 from fedpact.federation.blocks import Block
 from fedpact.federation.setting import Setting
 from fedpact.problem.oracle import Oracle
-from fedpact.problem.program import rate_factors
+from fedpact.problem.program import Program, opposites, rate_factors
 from fedpact.problem.split import EMBEDDED
 from fedpact.protocol.algorithm import Answer, Corrections, Goal, Info, Method, Status
 from fedpact.protocol.embedding import combined, contribution
@@ -70,6 +75,7 @@ class CountedRates(Method[ServerState]):
     - `shiftable`: whether all decisions have one threshold and one temperature.
     - `constants`: of pooled constraints, where no oracle has them: over columns.
     - `pooled_units`: of pooled constraints, the largest factor of a rate in them.
+    - `pooled_opposites`: of those that are two-sided, the other one, see `opposites`.
     """
 
     method: Method
@@ -77,6 +83,7 @@ class CountedRates(Method[ServerState]):
     shiftable: bool
     constants: tuple[float, ...]
     pooled_units: tuple[float, ...]
+    pooled_opposites: tuple[int, ...]
 
     @property
     def few_rounds(self) -> bool:
@@ -97,6 +104,7 @@ class CountedRates(Method[ServerState]):
         count, shifted = (self.embed, self.embed) if self.columns else (self.count, self.count_shifted)
         return (
             *self._finished_at_last(self._corrected(self.method.round)),
+            Phase(self.ask_start, self.embed_start if self.columns else count, self.hear_start, only_if=is_first),
             Phase(self.ask_count, count, self.hear_count, only_if=self.has_ended),
             Phase(self.ask_shifted, shifted, self.hear_shifted, only_if=is_shifting),
             Phase(self.send_settlement, self.settle, _unchanged, only_if=self.has_ended),
@@ -141,6 +149,8 @@ class CountedRates(Method[ServerState]):
             jumps.constraints,
             own.strictest().constraints,
             xp.asarray(unit),
+            _two_sided(own.program),
+            state.softening <= 1.0,
         )
         proposed, too_loose = mine.proposals()
         sums = CountSums(counted.pooled, smooth.pooled, own.strictest().pooled)
@@ -155,6 +165,9 @@ class CountedRates(Method[ServerState]):
     def embed(self, own: Block, state: PartyState, message: CountAt | CountShifted) -> tuple[PartyState, Reply]:
         """Over columns: what the bottom model gives, from which the label holder counts."""
         return state, contribution(own, own.embed(self.block(own, state, message.answer)))
+
+    def embed_start(self, own: Block, state: PartyState, message: CountAt) -> tuple[PartyState, Reply]:
+        return state, contribution(own, own.embed(self.method.block(own, state.best, message.answer)))
 
     def settle(self, own: Any, state: PartyState, message: Settlement) -> tuple[PartyState, Reply]:
         own_correction = message.pooled if isinstance(own, Block) and own.active else state.proposed[message.way]
@@ -198,16 +211,26 @@ class CountedRates(Method[ServerState]):
         long = carry.rounds + 1 >= PATIENCE[0 if self.few_rounds else 1]
         return (status != int(Status.running)) | (long & (carry.softening > 1.0))
 
-    def ask_count(self, own: ServerData, carry: ServerState) -> CountAt:
-        answer = self.method.answer(at_server(own, carry), self._finished(own, carry)[0])
-        answer = dataclasses.replace(answer, parameters=answer.parameters[: own.functions.program.shape.size])
-        return CountAt(answer, _sharper(carry))
+    def ask_start(self, own: ServerData, carry: ServerState) -> CountAt:
+        return self._count_at(own, carry, carry.best, carry.softening)
 
-    def hear_count(self, own: ServerData, carry: ServerState, reply: Reply) -> ServerState:
-        """What the counts say, and what follows from it."""
-        server, info = self._finished(own, carry)
-        asked, deltas, functions = self.ask_count(own, carry), carry.corrections, own.functions
-        w = asked.answer.parameters
+    def hear_start(self, own: ServerData, carry: ServerState, reply: Reply) -> ServerState:
+        *_, told = self._counts(own, carry, self.ask_start(own, carry), reply)
+        return dataclasses.replace(carry, best_violation=_violation(told))
+
+    def ask_count(self, own: ServerData, carry: ServerState) -> CountAt:
+        return self._count_at(own, carry, self._finished(own, carry)[0], _sharper(carry))
+
+    def _count_at(self, own: ServerData, carry: ServerState, server: Any, softening: jax.Array) -> CountAt:
+        answer = self.method.answer(at_server(own, carry), server)
+        answer = dataclasses.replace(answer, parameters=answer.parameters[: own.functions.program.shape.size])
+        return CountAt(answer, softening)
+
+    def _counts(
+        self, own: ServerData, carry: ServerState, asked: CountAt, reply: Reply
+    ) -> tuple[Count, Count, list[CountMaxima]]:
+        """What was counted of the server's own constraints and of pooled ones, and the maxima over all holders."""
+        deltas, functions, w = carry.corrections, own.functions, asked.answer.parameters
         if self.columns:
             functions = dataclasses.replace(functions, rows={**functions.rows, EMBEDDED: combined(reply)})
         mine_counted, mine_smooth = functions.counted(w), functions.softened(asked.softening)(w)
@@ -222,41 +245,53 @@ class CountedRates(Method[ServerState]):
             least = reply.sum.strictest + strictest.pooled
             pooled_jumps, told = xp.maximum(reply.max.pooled_jumps, jumps.pooled), [reply.max]
         unit, pooled_unit = xp.asarray(rate_factors(functions.program)[1]), xp.asarray(self.pooled_units)
-        constraints = mine_counted.constraints, mine_smooth.constraints, jumps.constraints, strictest.constraints, unit
-        of_server = Count(deltas.server, carry.too_loose.server, *constraints)
-        of_all = Count(deltas.pooled, carry.too_loose.pooled, counted, smooth, pooled_jumps, least, pooled_unit)
-        told += [of_server.maxima(pooled_jumps), of_all.maxima(pooled_jumps)]
-        violation, inside = (xp.max(xp.stack([getattr(x, name) for x in told])) for name in ("violation", "inside"))
+        constraints = mine_counted.constraints, mine_smooth.constraints, jumps.constraints, strictest.constraints
+        other = _two_sided(functions.program), np.asarray(self.pooled_opposites, int)
+        sharp, sums = carry.softening <= 1.0, (counted, smooth, pooled_jumps, least)
+        of_server = Count(deltas.server, carry.too_loose.server, *constraints, unit, other[0], sharp)
+        of_all = Count(deltas.pooled, carry.too_loose.pooled, *sums, pooled_unit, other[1], sharp)
+        return of_server, of_all, [*told, of_server.maxima(pooled_jumps), of_all.maxima(pooled_jumps)]
+
+    def hear_count(self, own: ServerData, carry: ServerState, reply: Reply) -> ServerState:
+        """What the counts say, and what follows from it."""
+        server, info = self._finished(own, carry)
+        of_server, of_all, told = self._counts(own, carry, self.ask_count(own, carry), reply)
+        violation, inside, missed = (_largest(name, told) for name in ("violation", "inside", "missed"))
         proposals = zip(of_server.proposals(), of_all.proposals(), strict=True)
         proposed, too_loose = (Corrections(*both) for both in proposals)
 
-        early = carry.softening > 1.0
-        solved = early | (self.method.status(server) == int(Status.converged))
-        met, seen = violation <= EXACT, carry.best_violation <= EXACT
+        early, status = carry.softening > 1.0, self.method.status(server)
+        converged, empty = status == int(Status.converged), status == int(Status.infeasible)
+        solved, final = early | converged, carry.strict & converged
+        met, met_before = violation <= EXACT, carry.best_violation <= EXACT
         close = inside <= 1.0
         good = solved & met & close & ~early
-        lower = xp.where(seen, met & (info.objective < carry.best_objective), violation < carry.best_violation)
-        keep = solved & carry.strict & lower
+        lower = xp.where(final == carry.best_solved, info.objective < carry.best_objective, final)
+        overall = xp.where(final, violation, _violation(told))
+        keep = xp.where(overall <= EXACT, ~met_before | lower, overall < carry.best_violation)
+        best_solved = xp.where(keep, final, carry.best_solved)
+        known = met_before | (overall <= EXACT)
         tries = carry.tries < xp.where(carry.strict, CLOSELY, ROUGHLY)
-        more = early | (solved & ~good & tries & (~met | (carry.loosened < LOOSER)))
+        nearly = empty & (missed <= 1.0) & (carry.way != PLAINLY)
+        more = early | (~good & tries & (nearly | (solved & (~met | (carry.loosened < LOOSER)))))
         aim = solved & ~carry.strict & ~more
         ends = ~more & ~aim
-        lost = ends & solved & ~met & ~seen
+        best_is_answer = xp.where(empty, known, (status != int(Status.diverged)) | (known & best_solved))
         return dataclasses.replace(
             carry,
             proposed=proposed,
             too_loose=too_loose,
             best_objective=xp.where(keep, info.objective, carry.best_objective),
-            best_violation=xp.where(keep, violation, carry.best_violation),
-            all_met=met,
+            best_violation=xp.where(keep, overall, carry.best_violation),
+            best_solved=best_solved,
             tries=xp.where(aim, 0, carry.tries + xp.where(early, 0, 1)),
             loosened=xp.where(aim, 0, carry.loosened + xp.where(more & met & ~early, 1, 0)),
-            way=xp.where(early, WHOLLY, xp.where(met, LOOSELY, TIGHTER)),
+            way=xp.where(early, WHOLLY, xp.where(nearly, PLAINLY, xp.where(met, LOOSELY, TIGHTER))),
             correct=more,
             keep=keep,
-            restore=ends & ~good & (seen | (keep & met)),
+            restore=ends & ~good & best_is_answer,
             aim=aim,
-            shifting=lost & self.shiftable,
+            shifting=ends & solved & ~(known & best_solved) & ~met & self.shiftable,
             shift=xp.asarray(0.0),
         )
 
@@ -276,7 +311,8 @@ class CountedRates(Method[ServerState]):
             broken += [_violations(constraints, rate_factors(functions.program)[1]), reply.max.violation]
         met = xp.max(xp.stack(broken), axis=0) <= EXACT
         nearest = xp.argmin(xp.where(met, xp.abs(asked.shifts), xp.inf))
-        return dataclasses.replace(carry, shift=xp.where(xp.any(met), xp.take(asked.shifts, nearest), 0.0))
+        shift = xp.where(xp.any(met), xp.take(asked.shifts, nearest), 0.0)
+        return dataclasses.replace(carry, shift=shift, restore=carry.restore & (shift == 0.0))
 
     def send_settlement(self, own: ServerData, carry: ServerState) -> Settlement:
         pooled = carry.proposed.pooled[carry.way]
@@ -306,9 +342,8 @@ class CountedRates(Method[ServerState]):
         )
         inner = choose(carry.restore, best, choose(carry.aim, self.method.aim(server, carry.goal), server))
         inner = cond(carry.correct, lambda: self.method.renewed(at_server(own, after), server), lambda: inner)
-        unmet = (status == int(Status.converged)) & (carry.best_violation > EXACT) & (carry.shift == 0.0)
-        status = xp.where(unmet | (carry.all_met & (status == int(Status.infeasible))), int(Status.stalled), status)
-        status = xp.where(carry.restore, int(Status.converged), status)
+        found = (carry.best_violation <= EXACT) & carry.best_solved
+        status = xp.where(carry.restore, xp.where(found, int(Status.converged), int(Status.stalled)), status)
         goes_on = ~ended | carry.correct | carry.aim
         status = xp.where(goes_on, int(Status.running), status)
         return dataclasses.replace(after, inner=inner, status=status), info
@@ -329,6 +364,24 @@ class CountedRates(Method[ServerState]):
 def _sharper(carry: ServerState) -> jax.Array:
     """The softening of the next stage."""
     return xp.maximum(SHARPER * carry.softening, 1.0)
+
+
+def _two_sided(program: Program) -> np.ndarray:
+    return opposites(program.constraints.matrix(len(program.atoms)))
+
+
+def _largest(name: str, told: list[CountMaxima]) -> jax.Array:
+    return xp.max(xp.stack([getattr(maxima, name) for maxima in told]))
+
+
+def _violation(told: list[CountMaxima]) -> jax.Array:
+    """How far counted constraints are broken where the others hold; ∞ where these do not."""
+    return xp.where(_largest("others", told) <= EXACT, _largest("violation", told), xp.inf)
+
+
+def is_first(own: ServerData, carry: ServerState) -> jax.Array:
+    """Whether this is the first round, when the best point so far is the start."""
+    return (carry.rounds == 0) & (carry.softening == SOFTEST)
 
 
 def is_shifting(own: ServerData, carry: ServerState) -> jax.Array:
@@ -367,4 +420,5 @@ def with_counted_rates(method: Method[Any], setting: Setting) -> Method[Any]:
     decided = [rate for rate in (*party.rates, *server.rates) if rate.is_decision]
     alike = len({(rate.threshold, rate.temperature) for rate in decided}) == 1
     shiftable = alike and all(rate.label is None for rate in decided)
-    return CountedRates(method, columns, shiftable, constants, tuple(units.tolist()))
+    opposite = opposites(*(program.pooled.matrix(len(program.atoms)) for program in setting.programs))
+    return CountedRates(method, columns, shiftable, constants, tuple(units.tolist()), tuple(opposite.tolist()))
