@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedpact as fp
-from fedpact.algorithms.parts.counting import BAND, Count
-from fedpact.problem.program import opposites
+from fedpact.algorithms.parts.counting import BAND, Count, Limits
+from fedpact.problem.program import directions
 from fedpact.run.sentences import finer_than_a_row
 
 TEMPERATURE = 0.1  # of stand-ins, where none is stated
@@ -473,14 +473,13 @@ def test_corrections_of_two_sided_bounds_leave_room(
     """upper: r − width <= 0, lower: −r <= 0, for a rate or a difference r."""
     both = np.array([1.0, -1.0]), np.array([-width, 0.0])
     numbers = Count(
+        limits=Limits(unit=np.ones(2), direction=np.array([1, -1]), equality=np.zeros(2, bool)),
         correction=np.array(now),
         too_loose=np.array(before),
         counted=both[0] * counted + both[1],
         smooth=both[0] * smooth + both[1],
         jumps=np.full(2, 0.01),
         strictest=np.full(2, -np.inf),
-        unit=np.ones(2),
-        opposite=np.array([1, 0]),
         sharp=True,
     )
     proposed, _ = numbers.proposals()
@@ -489,9 +488,64 @@ def test_corrections_of_two_sided_bounds_leave_room(
 
 
 def test_opposite_bounds_are_found() -> None:
-    lines = np.array([[1.0, -1.0, 0.0], [0.0, 0.0, 2.0], [-1.0, 1.0, 0.0], [0.0, 0.0, -1.0]])
-    assert opposites(lines).tolist() == [2, 1, 0, 3]
-    assert opposites(lines, np.array([[0.0], [0.0], [1.0], [0.0]])).tolist() == [0, 1, 2, 3]
+    lines = np.array([[1.0, -1.0, 0.0], [0.0, 0.0, 2.0], [-1.0, 1.0, 0.0], [0.0, 0.0, -0.3], [0.0, 0.0, 0.0]])
+    assert directions(lines).tolist() == [1, 2, -1, -2, 0]
+    assert directions(lines, np.array([[0.0], [0.0], [1.0], [0.0], [0.0]])).tolist() == [1, 2, -3, -2, 0]
+
+
+@pytest.mark.parametrize("wide_first", [False, True])
+@pytest.mark.parametrize("factor", [1, 2])
+def test_the_narrowest_of_several_two_sided_bounds_counts(wide_first: bool, factor: int) -> None:
+    wide = [SELECTED <= 0.9, SELECTED >= 0.1]
+    narrow = [factor * SELECTED >= factor * 0.3, SELECTED <= 0.32]
+    limits = [*wide, *narrow] if wide_first else [*narrow, *wide]
+    result = fp.solve(fp.minimize(fp.mean(LOSS), limits, fp.l2(RIDGE)), PARTIES, server=SERVER)
+    assert result.status == "converged", result.message
+    assert result.rounds <= 60
+
+
+def test_a_broken_equality_is_not_within_the_limits() -> None:
+    loss = fp.mean(LOSS).pooled()
+    limits = [(SELECTED <= 0.5).named("selected"), (loss == 0.9).named("equal"), (loss <= 0.8).named("below")]
+    result = fp.solve(fp.minimize(fp.mean(LOSS), limits, fp.l2(RIDGE)), PARTIES, server=SERVER)
+    assert result.status in ("infeasible", "stalled")
+    assert "'equal'" in result.message
+    assert "'below'" in result.message
+    assert float(np.max(result.certificate.constraint("equal").violations)) < 0.08  # at the start 0.2
+
+
+def test_a_start_within_the_limits_is_only_left_for_a_better_point() -> None:
+    """101 rows and a gap of 0: hardly any model but one that decides alike for all is within the limit."""
+    rng = np.random.default_rng(2)
+    sex, x = rng.choice(["F", "M"], 101), rng.normal(size=(101, 2))
+    x[:, 0] += 0.6 * (sex == "M")
+    y = (x @ [1.5, -1.0] + rng.logistic(size=101) > 0.5).astype(int)
+    parties = fp.split_rows({"x": x, "y": y, "sex": sex}, parties=3, seed=0)
+    gap = fp.demographic_parity_gap(fp.decisions(MODEL), group="sex").pooled()
+    problem = fp.minimize(fp.mean(LOSS), [gap <= 0], fp.l2(1e-2))
+    start = {"w": np.array([0.058, -0.06]), "b": np.array(0.214)}
+    result = fp.solve(problem, parties, start=start)
+    assert result.certificate.constraints[0].violations[0] <= 1e-9
+    assert result.certificate.objective <= 0.67539  # of the start
+
+
+def test_a_pooled_limit_with_admm() -> None:
+    problem = fp.minimize(fp.mean(LOSS), [SELECTED <= 0.3], fp.l2(RIDGE))
+    admm, newton = (
+        fp.solve(problem, PARTIES, method, server=SERVER, tolerance=1e-3) for method in (fp.ProxAL(fp.ADMM()), None)
+    )
+    assert admm.status == newton.status == "converged"
+    assert admm.certificate.constraints[0].values[0] <= 0.3
+    assert admm.certificate.objective == pytest.approx(newton.certificate.objective, abs=0.02)
+
+
+def test_a_first_tolerance_that_ended_early_does_not_make_a_rough_stage_final(tmp_path: pathlib.Path) -> None:
+    gap = fp.demographic_parity_gap(fp.decisions(MODEL), group="sex").pooled()
+    problem = fp.minimize(fp.mean(LOSS), [gap <= 0.05], fp.l2(RIDGE))
+    first = fp.solve(problem, PARTIES, server=SERVER, max_rounds=4, save=tmp_path, tolerance=1e-3)
+    assert first.status == "max_rounds"
+    result = fp.solve(problem, PARTIES, server=SERVER, save=tmp_path, resume=True, tolerance=1e-4)
+    assert result.status == "converged", result.message
 
 
 def test_bounds_that_contradict_each_other_are_infeasible() -> None:

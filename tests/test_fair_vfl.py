@@ -438,6 +438,6 @@ def test_constraints_that_cannot_be_met_are_named() -> None:
     problem = fp.minimize(fp.mean(LOSS), [(fp.mean(LOSS) <= 0.1).named("loss")], fp.l2(RIDGE))
     found = fp.solve(problem, PARTIES, fp.FairVFL(), max_rounds=300)
     assert found.status == "max_rounds"
-    assert "The best that was reached breaks 'loss'" in found.message
+    assert "These parameters break 'loss'" in found.message
     least = optimum(lambda w: losses(X @ w).mean()).objective
     assert found.constraint("loss").values[0] == pytest.approx(least, abs=1e-2)

@@ -369,7 +369,7 @@ def test_a_bound_that_cannot_be_kept_tells_the_best_reached() -> None:
     )
     result = fp.solve(problem, parties, fp.SSCA(batch=50), max_rounds=300)
     assert result.status == "max_rounds"
-    assert "The best that was reached breaks 'cost'" in result.message
+    assert "These parameters break 'cost'" in result.message
 
 
 def test_a_function_that_turns_nan_stops_the_run() -> None:

@@ -17,6 +17,8 @@ from fedpact.problem.statement import Problem
 from fedpact.problem.symmetric import SymmetricSum
 from fedpact.records import Record
 
+DIGITS = 12  # to which coefficients are compared
+
 
 @dataclasses.dataclass(frozen=True)
 class Linear:
@@ -219,16 +221,18 @@ def rate_factors(program: Program) -> tuple[np.ndarray, ...]:
     return tuple(np.abs(line[:, counted]).max(1, initial=0.0) for line in lines)
 
 
-def opposites(*lines: np.ndarray) -> np.ndarray:
-    """For each function the one with opposite coefficients, as two-sided bounds have; itself where there is none.
+def directions(*lines: np.ndarray) -> np.ndarray:
+    """A number for each function: the same for coefficients that differ by a positive factor, its negative for the opposite ones.
 
-    `lines`: coefficients (functions, atoms), of one or several programs.
+    Two-sided bounds have opposite ones. `lines`: coefficients (functions, atoms), of one or several programs; 0: all vanish.
     """
-    every = np.concatenate(lines, axis=1)
-    is_opposite = np.all(every[:, None] == -every[None], axis=2)
-    return (
-        np.where(is_opposite.any(1), is_opposite.argmax(1), np.arange(len(every))) if len(every) else np.zeros(0, int)
-    )
+    numbers: dict[tuple[float, ...], int] = {}
+    found = []
+    for line in np.concatenate(lines, axis=1):
+        first = next((coefficient for coefficient in line if coefficient), 0.0)
+        normal = tuple(np.round(line / (first or 1.0), DIGITS).tolist())
+        found.append(int(np.sign(first)) * numbers.setdefault(normal, len(numbers) + 1))
+    return np.array(found, int)
 
 
 def selected_rows(rows: Any, weights: jax.Array) -> Any:

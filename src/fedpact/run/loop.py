@@ -352,11 +352,11 @@ def _sentence(status: Status, problem: Problem, certificate: Certificate, run: R
         if culprit is not None:
             return culprit
     rows = dict(zip(run.bound.names, run.bound.rows, strict=True)) if run.bound.rows else {}
-    fine = sentences.finer_than_a_row(certificate, problem, rows)
+    fine = sentences.finer_than_a_row(certificate, problem, rows, int(run.own.functions.count))
     if status == Status.stalled:
-        broken = certificate.broken_counts
-        said = sentences.counts_not_met if broken else sentences.stalled
-        return said(certificate, run.rounds) + fine
+        if certificate.broken_counts:
+            return sentences.counts_not_met(certificate, run.rounds) + fine
+        return sentences.stalled(certificate, run.rounds, run.tolerance.feasibility) + fine
     if status == Status.max_rounds:
         said = sentences.max_rounds(certificate, run.rounds, run.tolerance.feasibility)
         return said + fine if certificate.broken_counts else said

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedpact.certificate import Certificate, ConstraintReport
+from fedpact.certificate import EXACT, Certificate, ConstraintReport
 from fedpact.problem.flat_regularizer import FlatRegularizer
 from fedpact.problem.shape import Shape
 from fedpact.problem.statement import Problem
@@ -47,10 +47,11 @@ def counts_not_met(certificate: Certificate, rounds: int) -> str:
     )
 
 
-def finer_than_a_row(certificate: Certificate, problem: Problem, rows: Mapping[str, int]) -> str:
+def finer_than_a_row(certificate: Certificate, problem: Problem, rows: Mapping[str, int], at_server: int = 0) -> str:
     """Which counted limits leave less room than one row moves a rate, where a run ends without an answer; "" where none does.
 
-    - `rows`: of each party. A rate over them, or over some of them, moves by one over their number or more.
+    - `rows`: of each party; `at_server`: the server's. A rate over them, or over some of them, moves by one over their number
+      or more.
     """
     stated = {constraint.name: constraint.expression.terms for constraint in problem.constraints}
     told = []
@@ -58,9 +59,7 @@ def finer_than_a_row(certificate: Certificate, problem: Problem, rows: Mapping[s
         terms = stated.get(report.name, ())
         factors = [float(term.coefficient) for term in terms if getattr(term.atom, "weights", None) is None]
         sizes = [rows[holder] for holder in report.holders if holder in rows]
-        count = (
-            min(sizes, default=0) if report.scope == "party" else sum(rows.values()) if report.scope == "pooled" else 0
-        )
+        count = {"party": min(sizes, default=0), "pooled": sum(rows.values()), "server": at_server}[report.scope]
         if not report.is_counted or not count or len(factors) < max(1, len(terms)) or min(factors) <= 0:
             continue  # differences of rates may be below 0, so that 0 is no end of theirs
         step = min(factors) / count
@@ -74,12 +73,16 @@ def finer_than_a_row(certificate: Certificate, problem: Problem, rows: Mapping[s
 def max_rounds(certificate: Certificate, rounds: int, tolerance: float) -> str:
     numbers = numbers_of(certificate)
     done = f"stopped at max_rounds={rounds}; {numbers}; go on with a larger max_rounds=, or with save= and resume=True"
-    broken = [r for r in certificate.constraints if r.is_broken(int(np.argmax(r.violations)), tolerance)]
+    broken = _broken(certificate, tolerance)
     if not broken:
         return done
     worst = max(broken, key=lambda r: max(r.violations) / r.unit)
     at = int(np.argmax(worst.violations))
-    return f"{done}. The best that was reached breaks {worst.name!r}: {_place(worst, at, '.6g')}"
+    return f"{done}. These parameters break {worst.name!r}: {_place(worst, at, '.6g')}"
+
+
+def _broken(certificate: Certificate, tolerance: float) -> list[ConstraintReport]:
+    return [r for r in certificate.constraints if r.is_broken(int(np.argmax(r.violations)), tolerance)]
 
 
 def diverged(certificate: Certificate, answer: Answer, shape: Shape, rounds: int, tolerance: float) -> str:
@@ -128,8 +131,9 @@ def _direction(descent: np.ndarray, units: Any, shape: Shape) -> str:
 
 def infeasible(certificate: Certificate, answer: Answer, problem: Problem, h: FlatRegularizer, least: float) -> str:
     """Which constraints conflict, and whether that is known everywhere or near these parameters only."""
-    shares = conflicting(certificate)[:MANY]
-    pulls = [_at_worst(report) for report, _ in shares]
+    named = [report for report, _ in conflicting(certificate)]
+    named += [report for report in certificate.broken_counts if report not in named]
+    pulls = [_in_conflict(report) for report in named[:MANY]]
     w = np.asarray(answer.parameters)
     if bool(np.any((w <= np.asarray(h.lower)) | (w >= np.asarray(h.upper)))):
         pulls.append("the box of the regulariser")
@@ -158,6 +162,12 @@ def impossible(reports: Sequence[ConstraintReport]) -> str:
     )
 
 
+def _in_conflict(report: ConstraintReport) -> str:
+    if report.is_counted and max(report.violations) <= EXACT:
+        return f"{report.name!r} ({_place(report, report.worst, '.3g')}; met here, but its smooth stand-in is not)"
+    return _at_worst(report)
+
+
 def _at_worst(report: ConstraintReport) -> str:
     return f"{report.name!r} ({_place(report, report.worst, '.3g')})"
 
@@ -169,12 +179,17 @@ def _place(report: ConstraintReport, at: int, digits: str) -> str:
     return f"{report.values[at]:{digits}} at {report.holders[at]}, wanted {report.bound}"
 
 
-def stalled(certificate: Certificate, rounds: int) -> str:
+def stalled(certificate: Certificate, rounds: int, tolerance: float) -> str:
     if any(report.is_counted for report in certificate.constraints):
+        broken = " and ".join(_at_worst(report) for report in _broken(certificate, tolerance)[:MANY])
+        missed = (
+            f"not so {broken}"
+            if broken
+            else "but no such point was found that also solves the smooth problem behind them"
+        )
         return (
-            f"no further progress after {rounds} rounds: all counted rates are within their limits here, but no such point was "
-            f"found that also solves the smooth problem behind them; {numbers_of(certificate)}; relax a limit, or try several "
-            "starts="
+            f"no further progress after {rounds} rounds: all counted rates are within their limits here, {missed}; relax a "
+            "limit, or try several starts="
         )
     return (
         f"no further progress at float64 precision after round {rounds}; {numbers_of(certificate)}; allow a larger tolerance=, "

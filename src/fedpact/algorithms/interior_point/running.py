@@ -278,9 +278,9 @@ class InteriorPointMethod(OnePhase[ServerState]):
         again_there = xp.where(change.searching, own.regularizer.prox(w / softening_now, 0.0), best.point)
         w = xp.where(elsewhere, server.origin, xp.where(at_best, again_there, xp.where(stands.found, point, w)))
         turn = ((stands.found | elsewhere) & ~change.again) | at_best
-        # a feasible point that was searched for is not left for the sake of a lower objective
-        stay = STAY_FEASIBLE * xp.maximum(xp.abs(objective), 1.0)
-        weight = xp.where(stands.found, stay, xp.where(turn, 0.0, weight))
+        # a feasible point that was searched for, or lost, is not left for the sake of a lower objective
+        stay = STAY_FEASIBLE * xp.maximum(xp.abs(xp.where(stands.lost, best.objective, objective)), 1.0)
+        weight = xp.where(stands.found | stands.lost, stay, xp.where(turn, 0.0, weight))
         at_start = stands.give_up & xp.all(best.point == server.origin) & (sharpening is not None)
         least = xp.where(turn | stands.feasible | change.any, xp.inf, stands.least_violation)
         forgotten = dataclasses.replace(best, objective=xp.asarray(xp.inf), violation=xp.asarray(xp.inf))

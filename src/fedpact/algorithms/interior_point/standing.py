@@ -58,7 +58,7 @@ class Standing(Record):
     - `done`, `empty`, `endless`: the run ends: certified, without a feasible point, without a minimum.
     - `drifts`: it is done, and yet the objective falls for ever, ever less.
     - `give_up`: a search for a feasible point begins. `found`: it has found one. `elsewhere`: it begins again at the start.
-    - `retry`: the step begins again, at the best point.
+    - `retry`: the step begins again, at the best point; `lost`: as it is feasible, and none is near the trial.
     - `radius`: for convex constraints no feasible point is nearer. `least_violation`, `idle`: see `ServerState`.
     """
 
@@ -72,6 +72,7 @@ class Standing(Record):
     found: jax.Array
     elsewhere: jax.Array
     retry: jax.Array
+    lost: jax.Array
     radius: jax.Array
     least_violation: jax.Array
     idle: jax.Array
@@ -127,7 +128,8 @@ def standing(
     hopeless = stuck | no_point_near | (idle >= PATIENCE)
     phases_left = ~searching & ~server.fresh & (server.phases < MOST_PHASES)
     give_up = phases_left & ~feasible & ~seen & hopeless
-    retry = phases_left & seen & stuck
+    lost = ~searching & seen & (radius > EMPTY * size) & (idle >= PATIENCE)  # where constraints are not convex
+    retry = phases_left & seen & (stuck | lost)
     found = searching & now.sound & feasible
     violation_squared = 0.5 * sums.weighted_violation
     whole = xp.isinf(now.step.radius)  # within a ball a step promises little wherever it is
@@ -151,7 +153,7 @@ def standing(
     endless = endless | (drifts & (gain > ALL_OF_IT * xp.abs(now.objective)))
     nowhere = xp.isinf(server.best.violation) & ~now.sound
 
-    status = xp.where(stuck & ~give_up & ~retry & ~elsewhere, Status.stalled, Status.running)
+    status = xp.where((stuck | lost) & ~give_up & ~retry & ~elsewhere, Status.stalled, Status.running)
     status = xp.where(done, Status.converged, xp.where(empty, Status.infeasible, status))
     status = xp.where(endless | nowhere, Status.diverged, status)
     return Standing(
@@ -165,6 +167,7 @@ def standing(
         found,
         elsewhere,
         retry,
+        lost,
         radius,
         least_violation,
         idle,

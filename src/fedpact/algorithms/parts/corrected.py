@@ -54,8 +54,9 @@ class ShiftedMaxima(Record):
 
 
 class CountSums(Record):
-    """A holder's part of the pooled constraints."""
+    """A holder's part of the objective and of the pooled constraints."""
 
+    objective: jax.Array
     counted: jax.Array
     smooth: jax.Array
     strictest: jax.Array

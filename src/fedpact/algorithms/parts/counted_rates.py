@@ -47,12 +47,12 @@ from fedpact.algorithms.parts.corrected import (
     corrected,
     mapped,
 )
-from fedpact.algorithms.parts.counting import EXACT, LOOSELY, PLAINLY, TIGHTER, WHOLLY, Count, CountMaxima
+from fedpact.algorithms.parts.counting import EXACT, LOOSELY, PLAINLY, TIGHTER, WHOLLY, Count, CountMaxima, Limits
 from fedpact.arrays import choose, cond, each, xp
 from fedpact.federation.blocks import Block
 from fedpact.federation.setting import Setting
 from fedpact.problem.oracle import Oracle
-from fedpact.problem.program import Program, opposites, rate_factors
+from fedpact.problem.program import directions, rate_factors
 from fedpact.problem.split import EMBEDDED
 from fedpact.protocol.algorithm import Answer, Corrections, Goal, Info, Method, Status
 from fedpact.protocol.embedding import combined, contribution
@@ -75,7 +75,7 @@ class CountedRates(Method[ServerState]):
     - `shiftable`: whether all decisions have one threshold and one temperature.
     - `constants`: of pooled constraints, where no oracle has them: over columns.
     - `pooled_units`: of pooled constraints, the largest factor of a rate in them.
-    - `pooled_opposites`: of those that are two-sided, the other one, see `opposites`.
+    - `pooled_directions`: their directions, see `program.directions`.
     """
 
     method: Method
@@ -83,7 +83,7 @@ class CountedRates(Method[ServerState]):
     shiftable: bool
     constants: tuple[float, ...]
     pooled_units: tuple[float, ...]
-    pooled_opposites: tuple[int, ...]
+    pooled_directions: tuple[int, ...]
 
     @property
     def few_rounds(self) -> bool:
@@ -139,21 +139,21 @@ class CountedRates(Method[ServerState]):
     # at a party
 
     def count(self, own: Oracle, state: PartyState, message: CountAt) -> tuple[PartyState, Reply]:
-        w, unit = message.answer.parameters, rate_factors(own.program)[1]
-        counted, smooth, jumps = own.counted(w), own.softened(message.softening)(w), own.jumps()
-        mine = Count(
-            state.correction,
-            state.too_loose,
-            counted.constraints,
-            smooth.constraints,
-            jumps.constraints,
-            own.strictest().constraints,
-            xp.asarray(unit),
-            _two_sided(own.program),
+        w = message.answer.parameters
+        counted, smooth = own.counted(w), own.softened(message.softening)(w)
+        jumps, strictest = own.jumps(), own.strictest()
+        mine = Count.at(
+            Limits.of(own.program),
             state.softening <= 1.0,
+            correction=state.correction,
+            too_loose=state.too_loose,
+            counted=counted.constraints,
+            smooth=smooth.constraints,
+            jumps=jumps.constraints,
+            strictest=strictest.constraints,
         )
         proposed, too_loose = mine.proposals()
-        sums = CountSums(counted.pooled, smooth.pooled, own.strictest().pooled)
+        sums = CountSums(counted.objective, counted.pooled, smooth.pooled, strictest.pooled)
         after = dataclasses.replace(state, proposed=proposed, too_loose=too_loose)
         return after, Reply(sum=sums, max=mine.maxima(jumps.pooled))
 
@@ -215,8 +215,8 @@ class CountedRates(Method[ServerState]):
         return self._count_at(own, carry, carry.best, carry.softening)
 
     def hear_start(self, own: ServerData, carry: ServerState, reply: Reply) -> ServerState:
-        *_, told = self._counts(own, carry, self.ask_start(own, carry), reply)
-        return dataclasses.replace(carry, best_violation=_violation(told))
+        *_, told, objective = self._counts(own, carry, self.ask_start(own, carry), reply)
+        return dataclasses.replace(carry, best_violation=_violation(told), best_objective=objective)
 
     def ask_count(self, own: ServerData, carry: ServerState) -> CountAt:
         return self._count_at(own, carry, self._finished(own, carry)[0], _sharper(carry))
@@ -228,8 +228,8 @@ class CountedRates(Method[ServerState]):
 
     def _counts(
         self, own: ServerData, carry: ServerState, asked: CountAt, reply: Reply
-    ) -> tuple[Count, Count, list[CountMaxima]]:
-        """What was counted of the server's own constraints and of pooled ones, and the maxima over all holders."""
+    ) -> tuple[Count, Count, list[CountMaxima], jax.Array]:
+        """What was counted of the server's own constraints and of pooled ones, the maxima over all holders, and the objective."""
         deltas, functions, w = carry.corrections, own.functions, asked.answer.parameters
         if self.columns:
             functions = dataclasses.replace(functions, rows={**functions.rows, EMBEDDED: combined(reply)})
@@ -240,35 +240,58 @@ class CountedRates(Method[ServerState]):
             of_labels = mine_counted.pooled, mine_smooth.pooled, strictest.pooled
             counted, smooth, least = (part + constants for part in of_labels)
             pooled_jumps, told = jumps.pooled, []
+            objective = self._finished(own, carry)[
+                1
+            ].objective  # of where the round began: parties keep h of their blocks
         else:
             counted, smooth = reply.sum.counted + mine_counted.pooled, reply.sum.smooth + mine_smooth.pooled
             least = reply.sum.strictest + strictest.pooled
             pooled_jumps, told = xp.maximum(reply.max.pooled_jumps, jumps.pooled), [reply.max]
-        unit, pooled_unit = xp.asarray(rate_factors(functions.program)[1]), xp.asarray(self.pooled_units)
-        constraints = mine_counted.constraints, mine_smooth.constraints, jumps.constraints, strictest.constraints
-        other = _two_sided(functions.program), np.asarray(self.pooled_opposites, int)
-        sharp, sums = carry.softening <= 1.0, (counted, smooth, pooled_jumps, least)
-        of_server = Count(deltas.server, carry.too_loose.server, *constraints, unit, other[0], sharp)
-        of_all = Count(deltas.pooled, carry.too_loose.pooled, *sums, pooled_unit, other[1], sharp)
-        return of_server, of_all, [*told, of_server.maxima(pooled_jumps), of_all.maxima(pooled_jumps)]
+            objective = reply.sum.objective + mine_counted.objective + own.regularizer.value(w)
+        pooled_limits = Limits(
+            np.asarray(self.pooled_units), np.asarray(self.pooled_directions, int), functions.pooled_equality
+        )
+        sharp = carry.softening <= 1.0
+        of_server = Count.at(
+            Limits.of(functions.program),
+            sharp,
+            correction=deltas.server,
+            too_loose=carry.too_loose.server,
+            counted=mine_counted.constraints,
+            smooth=mine_smooth.constraints,
+            jumps=jumps.constraints,
+            strictest=strictest.constraints,
+        )
+        of_all = Count.at(
+            pooled_limits,
+            sharp,
+            correction=deltas.pooled,
+            too_loose=carry.too_loose.pooled,
+            counted=counted,
+            smooth=smooth,
+            jumps=pooled_jumps,
+            strictest=least,
+        )
+        return of_server, of_all, [*told, of_server.maxima(pooled_jumps), of_all.maxima(pooled_jumps)], objective
 
     def hear_count(self, own: ServerData, carry: ServerState, reply: Reply) -> ServerState:
         """What the counts say, and what follows from it."""
-        server, info = self._finished(own, carry)
-        of_server, of_all, told = self._counts(own, carry, self.ask_count(own, carry), reply)
+        server, _ = self._finished(own, carry)
+        of_server, of_all, told, objective = self._counts(own, carry, self.ask_count(own, carry), reply)
         violation, inside, missed = (_largest(name, told) for name in ("violation", "inside", "missed"))
         proposals = zip(of_server.proposals(), of_all.proposals(), strict=True)
         proposed, too_loose = (Corrections(*both) for both in proposals)
 
         early, status = carry.softening > 1.0, self.method.status(server)
         converged, empty = status == int(Status.converged), status == int(Status.infeasible)
-        solved, final = early | converged, carry.strict & converged
+        solved, final = early | converged, carry.strict & converged & ~early
         met, met_before = violation <= EXACT, carry.best_violation <= EXACT
         close = inside <= 1.0
         good = solved & met & close & ~early
-        lower = xp.where(final == carry.best_solved, info.objective < carry.best_objective, final)
+        lower = xp.where(final == carry.best_solved, objective < carry.best_objective, final)
         overall = xp.where(final, violation, _violation(told))
         keep = xp.where(overall <= EXACT, ~met_before | lower, overall < carry.best_violation)
+        nearest = xp.where(keep, overall, carry.best_violation)
         best_solved = xp.where(keep, final, carry.best_solved)
         known = met_before | (overall <= EXACT)
         tries = carry.tries < xp.where(carry.strict, CLOSELY, ROUGHLY)
@@ -281,15 +304,15 @@ class CountedRates(Method[ServerState]):
             carry,
             proposed=proposed,
             too_loose=too_loose,
-            best_objective=xp.where(keep, info.objective, carry.best_objective),
-            best_violation=xp.where(keep, overall, carry.best_violation),
+            best_objective=xp.where(keep, objective, carry.best_objective),
+            best_violation=nearest,
             best_solved=best_solved,
             tries=xp.where(aim, 0, carry.tries + xp.where(early, 0, 1)),
             loosened=xp.where(aim, 0, carry.loosened + xp.where(more & met & ~early, 1, 0)),
             way=xp.where(early, WHOLLY, xp.where(nearly, PLAINLY, xp.where(met, LOOSELY, TIGHTER))),
             correct=more,
             keep=keep,
-            restore=ends & ~good & best_is_answer,
+            restore=ends & ~good & best_is_answer & xp.isfinite(nearest),
             aim=aim,
             shifting=ends & solved & ~(known & best_solved) & ~met & self.shiftable,
             shift=xp.asarray(0.0),
@@ -353,9 +376,9 @@ class CountedRates(Method[ServerState]):
         return dataclasses.replace(answer, corrections=carry.corrections, threshold_shift=carry.shift)
 
     def aim(self, server: ServerState, goal: Goal) -> ServerState:
-        inner = self.method.aim(server.inner, goal)
-        running = Status.running.as_array()
-        return dataclasses.replace(server, inner=inner, goal=goal, strict=xp.asarray(True), status=running)
+        strict = server.softening <= 1.0  # earlier stages are solved roughly
+        inner = choose(strict, self.method.aim(server.inner, goal), server.inner)
+        return dataclasses.replace(server, inner=inner, goal=goal, strict=strict, status=Status.running.as_array())
 
     def deployed(self, enough: Callable[[], bool]) -> Self:
         return dataclasses.replace(self, method=self.method.deployed(enough))
@@ -364,10 +387,6 @@ class CountedRates(Method[ServerState]):
 def _sharper(carry: ServerState) -> jax.Array:
     """The softening of the next stage."""
     return xp.maximum(SHARPER * carry.softening, 1.0)
-
-
-def _two_sided(program: Program) -> np.ndarray:
-    return opposites(program.constraints.matrix(len(program.atoms)))
 
 
 def _largest(name: str, told: list[CountMaxima]) -> jax.Array:
@@ -420,5 +439,5 @@ def with_counted_rates(method: Method[Any], setting: Setting) -> Method[Any]:
     decided = [rate for rate in (*party.rates, *server.rates) if rate.is_decision]
     alike = len({(rate.threshold, rate.temperature) for rate in decided}) == 1
     shiftable = alike and all(rate.label is None for rate in decided)
-    opposite = opposites(*(program.pooled.matrix(len(program.atoms)) for program in setting.programs))
-    return CountedRates(method, columns, shiftable, constants, tuple(units.tolist()), tuple(opposite.tolist()))
+    pooled = directions(*(program.pooled.matrix(len(program.atoms)) for program in setting.programs))
+    return CountedRates(method, columns, shiftable, constants, tuple(units.tolist()), tuple(pooled.tolist()))

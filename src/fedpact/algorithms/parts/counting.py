@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from fedpact.arrays import xp
+from fedpact.problem.program import Program, directions, rate_factors
 from fedpact.records import Record
 
 EXACT = 1e-9  # counts are exact up to the rounding of sums
@@ -26,10 +27,31 @@ class CountMaxima(Record):
     """Of the counted constraints of one party."""
 
     violation: jax.Array
-    others: jax.Array  # the largest of its constraints without rates
+    others: jax.Array  # the largest violation of its constraints without rates
     inside: jax.Array  # how far those that bind are met, relative to what is close enough
     missed: jax.Array  # how far stand-ins miss their corrected bounds, relative to what is close enough
     pooled_jumps: jax.Array  # what one row counts in each pooled constraint, at most
+
+
+class Limits(Record):
+    """What does not change of the constraints of one holder.
+
+    - `unit`: the largest factor of a rate in each; 0 where there is none.
+    - `direction`: see `program.directions`.
+    - `equality`: which are equalities. These have no rates.
+    """
+
+    unit: Any
+    direction: Any
+    equality: Any
+
+    @classmethod
+    def of(cls, program: Program) -> "Limits":
+        return cls(
+            rate_factors(program)[1],
+            directions(program.constraints.matrix(len(program.atoms))),
+            np.asarray(program.equality, bool),
+        )
 
 
 class Count(Record):
@@ -38,60 +60,80 @@ class Count(Record):
     - `correction`, `too_loose`: as before. `counted`, `smooth`: C, and g without its correction.
     - `jumps`: what one row counts in each, at most.
     - `strictest`: what g need not go below, see `Oracle.strictest`.
-    - `unit`: the largest factor of a rate in each; 0 where there is none.
-    - `opposite`: where a constraint is one of two-sided bounds, the place of the other one; else its own.
     - `sharp`: whether the rates had their stated temperature.
+
+    All but the parts without rates are in units of a rate.
     """
 
+    limits: Limits
     correction: jax.Array
     too_loose: jax.Array
     counted: jax.Array
     smooth: jax.Array
     jumps: jax.Array
     strictest: jax.Array
-    unit: Any
-    opposite: Any
     sharp: Any
+
+    @classmethod
+    def at(cls, limits: Limits, sharp: Any, **parts: jax.Array) -> "Count":
+        """Of parts as they are stated."""
+        unit = xp.asarray(np.where(limits.unit > 0, limits.unit, 1.0))
+        return cls(limits=limits, sharp=sharp, **{name: part / unit for name, part in parts.items()})
+
+    @property
+    def rates(self) -> jax.Array:
+        return xp.asarray(self.limits.unit > 0)
+
+    @property
+    def sums(self) -> jax.Array:
+        """Of each constraint's counted value and that of every opposite one; -∞ for others."""
+        direction = np.asarray(self.limits.direction)
+        opposite = (direction[:, None] == -direction) & (self.limits.unit > 0)[:, None]
+        return xp.where(opposite, self.counted[:, None] + self.counted, -xp.inf)
+
+    @property
+    def opposite(self) -> jax.Array:
+        """The place of the closest of the constraints that are each one's other side."""
+        return xp.argmax(self.sums, axis=1) if self.counted.size else xp.zeros(0, int)
+
+    @property
+    def width(self) -> jax.Array:
+        """Of two-sided bounds; ∞ where there is no other side."""
+        return -xp.max(self.sums, axis=1, initial=-xp.inf)
 
     @property
     def two_sided(self) -> jax.Array:
         """Those of two-sided bounds that do not contradict each other."""
-        is_pair = (self.unit > 0) & (self.opposite != np.arange(len(self.opposite)))
-        return is_pair & (self.width >= -EXACT * self.unit)
-
-    @property
-    def width(self) -> jax.Array:
-        """Of two-sided bounds."""
-        return -(self.counted + self.counted[self.opposite])
+        return xp.isfinite(self.width) & (self.width >= -EXACT)
 
     @property
     def room(self) -> jax.Array:
         """What corrections of two-sided bounds may sum to."""
-        return self.width - xp.maximum(0.5 * self.width, BAND * self.unit)
+        width = xp.where(self.two_sided, self.width, 0.0)
+        return width - xp.maximum(0.5 * width, BAND)
 
     @property
     def broken(self) -> jax.Array:
-        return (self.unit > 0) & (self.counted > EXACT * self.unit)
+        return self.rates & (self.counted > EXACT)
 
     @property
     def enough(self) -> jax.Array:
         """How far inside its bound a constraint is met closely."""
-        return xp.maximum(INSIDE * self.unit, ROWS * self.jumps)
+        return xp.maximum(INSIDE, ROWS * self.jumps)
 
     @property
     def loose(self) -> jax.Array:
         """Whether a constraint binds, and yet is met by more than need be."""
-        binds = self.smooth + self.correction > -BINDS * self.unit
-        return (self.unit > 0) & binds & (-self.counted > self.enough)
+        return self.rates & (self.smooth + self.correction > -BINDS) & (-self.counted > self.enough)
 
     def proposals(self) -> tuple[jax.Array, jax.Array]:
-        """δ in each way of correcting, and the largest one that was too small."""
-        aim, now = AIM * self.unit, self.correction
-        aim = xp.where(self.two_sided, xp.minimum(aim, 0.25 * self.width), aim)
+        """δ in each way of correcting, and the largest one that was too small, as they are stated."""
+        now, before, other = self.correction, self.too_loose, self.opposite
+        aim = xp.where(self.two_sided, xp.minimum(AIM, 0.25 * self.width), AIM)
         through = self.counted - self.smooth + aim
         tighter = xp.maximum(now, through) + PUSH * xp.maximum(self.counted, 0.0)
-        too_loose = xp.where(self.broken & self.sharp, xp.maximum(self.too_loose, now), self.too_loose)
-        highest = self.room - too_loose[self.opposite]  # from where on the opposite bound was broken
+        too_loose = xp.where(self.broken & self.sharp, xp.maximum(before, now), before)
+        highest = self.room - too_loose[other]  # from where on the opposite bound was broken
         beyond = self.two_sided & (tighter >= highest) & (too_loose < highest)
         tighter = xp.where(beyond, 0.5 * (too_loose + highest), tighter)
         known = xp.isfinite(too_loose) & (too_loose < now)
@@ -99,19 +141,20 @@ class Count(Record):
         tighter, looser = xp.where(self.broken, tighter, now), xp.where(self.loose, looser, now)
         ways = xp.stack([through, tighter, looser, through - aim])
         ways = xp.minimum(ways, -self.strictest)  # no stand-in reaches below that, nor need it
-        return xp.where(self.unit > 0, self._apart(ways), 0.0), too_loose
+        unit = xp.asarray(self.limits.unit)
+        return unit * self._apart(ways), xp.where(self.rates, unit * too_loose, -xp.inf)
 
     def _apart(self, ways: jax.Array) -> jax.Array:
         """Two-sided bounds are moved together where they would come too close: away from the one that is broken."""
-        close = xp.maximum(ways + ways[:, self.opposite] - self.room, 0.0)
-        gives_way = xp.where(self.broken, 0.0, xp.where(self.broken[self.opposite], 1.0, 0.5))
+        other = self.opposite
+        close = xp.maximum(ways + ways[:, other] - self.room, 0.0)
+        gives_way = xp.where(self.broken, 0.0, xp.where(self.broken[other], 1.0, 0.5))
         return xp.where(self.two_sided, ways - gives_way * close, ways)
 
     def maxima(self, pooled_jumps: jax.Array) -> CountMaxima:
-        rates, unit = self.unit > 0, xp.where(self.unit > 0, self.unit, 1.0)
-        enough = xp.where(rates, self.enough, 1.0)
-        violation = xp.max(xp.where(rates, self.counted / unit, -xp.inf), initial=0.0)
-        inside = xp.max(xp.where(self.loose, -self.counted / enough, 0.0), initial=0.0)
-        missed = xp.max(xp.where(rates, (self.smooth + self.correction) / enough, 0.0), initial=0.0)
-        others = xp.max(xp.where(rates, 0.0, self.counted), initial=0.0)
-        return CountMaxima(violation, others, inside, missed, pooled_jumps)
+        rates = self.rates
+        violation = xp.max(xp.where(rates, self.counted, -xp.inf), initial=0.0)
+        inside = xp.max(xp.where(self.loose, -self.counted / self.enough, 0.0), initial=0.0)
+        missed = xp.max(xp.where(rates, (self.smooth + self.correction) / self.enough, 0.0), initial=0.0)
+        broken = xp.where(self.limits.equality, xp.abs(self.counted), self.counted)
+        return CountMaxima(violation, xp.max(xp.where(rates, 0.0, broken), initial=0.0), inside, missed, pooled_jumps)

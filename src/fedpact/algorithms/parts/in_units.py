@@ -31,6 +31,7 @@ from fedpact.records import Record
 
 MOST_PARAMETERS = 400  # above, curvature is not asked for, and the units of parameters stay as they are
 NOTHING = 1e-20  # what a Newton step promises is rounding, where it is this small beside the curvature
+ROUNDING = 1e-8  # a slope so small beside the others of its constraint is what a sum that cancels leaves
 LIMITS = 10.0  # a constraint's unit is within this factor of its limit,
 LEAST = 1e-3  # but not less than this part of its slope
 ABOVE_MEAN = 1.25  # times the parties' mean is near the largest among parties that are somewhat alike
@@ -112,9 +113,10 @@ def objective_units(value: jax.Array, gradient: jax.Array, bends: jax.Array) -> 
 
 def _relative_squares(slope: jax.Array, shape: jax.Array, size: jax.Array) -> jax.Array:
     """Constraints' squared slopes, in the units of the objective's: a constraint's mean slope (the geometric one) is 1."""
-    there = (slope > 0) & (shape > 0)
+    relative = xp.where(shape > 0, slope / xp.sqrt(_positive(shape)), 0.0)
+    there = relative > ROUNDING * xp.max(relative, axis=1, keepdims=True)
     count = xp.sum(xp.where(there, 1.0, 0.0), axis=1)
-    logs = xp.where(there, xp.log(_positive(slope)) - 0.5 * xp.log(_positive(shape)), 0.0)
+    logs = xp.where(there, xp.log(_positive(relative)), 0.0)
     typical = xp.where(count > 0, xp.exp(xp.sum(logs, axis=1) / xp.maximum(count, 1.0)), size)
     typical = xp.where(typical > 0, typical, linalg.norm(slope, axis=1))
     return (slope / _positive(typical)[:, None]) ** 2

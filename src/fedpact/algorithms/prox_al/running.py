@@ -261,11 +261,14 @@ class ProxALMethod(Method[ServerState]):
         return AtAnswer(server, reply.sum.pooled_constraints + own.functions(w).pooled)
 
     def answer(self, own: ServerData, carry: ServerState | AtAnswer) -> Answer:
-        if isinstance(carry, ServerState):
-            return Answer(carry.point, carry.point_mu, carry.point_nu, carry.radius)
+        server = carry if isinstance(carry, ServerState) else carry.server
+        if not self.slack:
+            return Answer(server.point, server.point_mu, server.point_nu, server.radius)
         # the server's rows for Σ s_i carry the pooled multipliers, s follows w
-        server, program = carry.server, own.functions.program
+        program = own.functions.program
         w, (mu, nu) = server.point[: program.shape.size], xp.split(server.point_mu, [len(program.constraints)])
+        if isinstance(carry, ServerState):
+            return Answer(w, mu, nu, server.radius)
         # slacks may touch where the sum itself has room: no multiplier there
         room = -carry.pooled
         inactive = (room > server.goal.feasibility) & (nu < INACTIVE * room)
