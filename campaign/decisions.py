@@ -16,11 +16,11 @@ from rich.progress import track
 import fedpact as fp
 
 KINDS = ("gap", "found at each party", "found and false", "narrow range", "opportunity gap")
-OUTCOMES = ("met", "rightly infeasible", "met, not optimal", "not solved", "false")
+OUTCOMES = ("met", "rightly infeasible", "met, not optimal", "infeasible here only", "not solved", "false")
 DIRECTIONS = 360
 EXACT = 1e-12
 
-Outcome = Literal["met", "rightly infeasible", "met, not optimal", "not solved", "false"]
+Outcome = Literal["met", "rightly infeasible", "met, not optimal", "infeasible here only", "not solved", "false"]
 Array = np.ndarray
 
 
@@ -127,14 +127,17 @@ def judge(problem: Drawn, method: Any = None) -> Judged:
     scores = problem.rows["x"] @ np.asarray(params["w"]) + np.asarray(params["b"])
     decided = (scores > (result.threshold or 0.0)).astype(float)
     met, known = all(limit.met(decided) for limit in problem.limits), possible(problem)
-    return Judged(problem, known or met, result, _outcome(result.status, met, known or met))
+    return Judged(problem, known or met, result, _outcome(result.status, met, known))
 
 
 def _outcome(status: str, met: bool, known: bool) -> Outcome:
+    """With rates `infeasible` is said of the parameters nearby: a model that the scan finds elsewhere is no contradiction."""
     if status == "converged":
         return "met" if met else "false"
-    if status in ("infeasible", "diverged"):
-        return "false" if known or status == "diverged" else "rightly infeasible"
+    if status == "diverged" or (status == "infeasible" and met):
+        return "false"
+    if status == "infeasible":
+        return "infeasible here only" if known else "rightly infeasible"
     return "met, not optimal" if met else "not solved"
 
 
@@ -160,7 +163,7 @@ def main() -> None:
     judged = []
     for number in track(range(parser.parse_args().problems), "counted decisions"):
         judged.append(judge(drawn(number)))
-        if judged[-1].outcome in ("false", "not solved"):
+        if judged[-1].outcome not in ("met", "rightly infeasible"):
             print(f"{judged[-1].outcome}: problem {number}: {judged[-1].result.message}")
     print(table(judged))
 

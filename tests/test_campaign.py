@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import campaign
+from campaign import decisions
 from campaign.formulas import Formulas, Row, Term
 from campaign.referee import Reference
 from campaign.verdict import BEYOND, rounding
@@ -79,6 +80,22 @@ def test_what_no_float64_parameters_can_certify_is_told_from_what_was_not_solved
 
     assert noise(np.stack([first, second], axis=1), [1.0, -1.0], 1.0) < 1e-12
     assert noise(np.stack([first, first + 1e-6 * second], axis=1), [1e6, -1e6], 1e10) > BEYOND
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        1,
+        4,
+        3,
+        36,  # a gap that no linear model but one that decides alike for all meets
+        130,  # once led away from a feasible point for ever
+        135,  # once in units of rounding: a gap has no slope along the bias at 0
+    ],
+)
+def test_counted_decisions_against_a_scan(number: int) -> None:
+    judged = decisions.judge(decisions.drawn(number))
+    assert judged.outcome in ("met", "rightly infeasible"), judged.result.message
 
 
 @pytest.mark.usefixtures("data_folder")

@@ -5,7 +5,7 @@ import hypothesis.strategies as st
 import jax
 import numpy as np
 
-from fedpact.algorithms.parts.descent import FLAT, Walk, absolute, forward, minimise, shortened
+from fedpact.algorithms.parts.descent import FLAT, Walk, absolute, forward, minimise, positive_solve, shortened
 from fedpact.arrays import host_arithmetic
 
 
@@ -43,6 +43,23 @@ def test_curvature_of_either_sign_counts_as_much(seed: int, size: int, shift: fl
     assert np.linalg.eigvalsh(turned)[0] > 0
     with jax.enable_x64(True):
         np.testing.assert_allclose(jax.jit(absolute)(hessian), turned, atol=1e-10 * largest)
+
+
+def test_a_matrix_that_is_singular_but_for_rounding_has_a_finite_step() -> None:
+    """A sharp penalty on one limit: eigenvalues of 0.9, 16 and 3e17, which a Cholesky factor takes for positive."""
+    slope = np.array([421583735603.94055, -332073075145953.9, 148912797663050.1])
+    hessian = np.array(
+        [
+            slope,
+            [-332073075145953.8, 2.615673184809813e17, -1.1729563185785293e17],
+            [148912797663050.1, -1.1729563185785291e17, 5.259932828318279e16],
+        ]
+    )
+    gradient = np.array([-3.48716852e05, 2.74677350e08, -1.23174613e08])
+    with host_arithmetic():
+        step = positive_solve(hessian, -gradient)
+    assert np.all(np.isfinite(step))
+    assert gradient @ step < 0
 
 
 def test_a_positive_definite_matrix_stays_as_it_is() -> None:

@@ -154,3 +154,19 @@ def test_an_objective_that_only_its_regulariser_bends_keeps_its_size() -> None:
     assert result.certificate.units.objective == pytest.approx(0.75), "what it is at the start"
     standard = fp.solve(fp.minimize(loss, [loss <= 0.95], fp.l2(1e-9)), tables())
     assert result.objective == pytest.approx(standard.objective, rel=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_slope_that_is_rounding_makes_no_units(seed: int) -> None:
+    """At 0 a gap between groups has no slope along the bias but what the sum's rounding leaves."""
+    rng = np.random.default_rng(seed)
+    sex, x = rng.choice(["F", "M"], 3 * ROWS), rng.normal(size=(3 * ROWS, 2))
+    y = (x @ [1.5, -1.0] + rng.logistic(size=3 * ROWS) > 0).astype(int)
+    parties = fp.split_rows({"x": x, "y": y, "sex": sex}, parties=3, seed=0)
+    model = fp.linear(bias=True)
+    gap = fp.demographic_parity_gap(model, group="sex").pooled()
+    result = fp.solve(fp.minimize(fp.mean(fp.logistic_loss(model)), [gap <= 0.02], fp.l2(1e-3)), parties)
+    assert result.converged, result.message
+    assert result.certificate.units is not None
+    sizes = np.asarray(result.certificate.units.parameters)
+    assert sizes.max() <= 100 * sizes.min()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 from jax.scipy.linalg import cho_solve
 
 from fedpact.algorithms.parts.groups import group_minimiser
@@ -144,7 +145,11 @@ def positive_solve(hessian: jax.Array, right: jax.Array) -> jax.Array:
     """(H + shift·I)⁻¹ right with the smallest shift tried that makes the matrix positive definite."""
     shift, factor = _factor(hessian)
     if on_host(hessian, right):
-        return linalg.solve(hessian + shift * xp.eye(right.size), right)
+        eye = xp.eye(right.size)
+        solution = linalg.solve(hessian + shift * eye, right)
+        if not np.all(np.isfinite(solution)):  # singular but for the rounding that the factor saw
+            solution = linalg.solve(hessian + SINGULAR * xp.max(xp.abs(hessian)) * eye, right)
+        return solution
     return cho_solve((factor, True), right)
 
 

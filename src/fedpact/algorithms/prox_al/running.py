@@ -179,7 +179,7 @@ class ProxALMethod(Method[ServerState]):
             done = solved & (moved <= goal.stationarity) & (change <= server.beta * goal.feasibility)
         ahead = server.fresh & xp.any(point != server.centre)  # a first trial that need not be any good
         lost = ~ahead & (~xp.isfinite(progress.residual) & server.fresh | (xp.max(xp.abs(point)) > server.reach))
-        closing, keep = solved & ~done & ~lost, progress.settled | done
+        closing, keep = solved & ~done & ~lost, (progress.settled | done) & xp.isfinite(progress.residual)
         info = RoundInfo(
             objective=progress.objective,
             violation=goal.feasibility * worst,
