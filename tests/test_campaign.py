@@ -85,10 +85,7 @@ def test_what_no_float64_parameters_can_certify_is_told_from_what_was_not_solved
 @pytest.mark.parametrize(
     "number",
     [
-        1,
-        4,
-        3,
-        36,  # a gap that no linear model but one that decides alike for all meets
+        22,
         130,  # once led away from a feasible point for ever
         135,  # once in units of rounding: a gap has no slope along the bias at 0
     ],
