@@ -91,6 +91,19 @@ def test_by_consent_values_are_told(small: tuple[fp.Problem, fp.Parties], both: 
     np.testing.assert_allclose(report.values, plain.values, atol=1e-7)
 
 
+def test_counted_limits_beside_limits_on_losses_over_all_rows(small: tuple[fp.Problem, fp.Parties]) -> None:
+    problem, parties = small
+    found = fp.mean(fp.decisions(fp.linear(bias=True)), where=fp.col("y") == 1)
+    loss = problem.objective.pooled()
+    limits = [found >= 0.9, loss <= 0.5, loss - found.pooled() <= -0.5]
+    plain, secure = (
+        fp.solve(fp.minimize(problem.objective, limits, fp.l2(1e-2)), parties, privacy=privacy)
+        for privacy in (None, fp.SecureAggregation())
+    )
+    assert secure.converged
+    np.testing.assert_allclose(secure.params["w"], plain.params["w"], atol=1e-6)
+
+
 def test_a_saved_run_is_verified_and_resumed_to_the_bit(
     small: tuple[fp.Problem, fp.Parties], both: tuple[fp.Result, fp.Result], tmp_path: pathlib.Path
 ) -> None:

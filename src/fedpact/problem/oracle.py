@@ -20,7 +20,7 @@ from jax.core import Tracer
 from fedpact.arrays import on_host, xp
 from fedpact.compiling import Jitted
 from fedpact.problem.personal import Own
-from fedpact.problem.program import Linear, Program, RateNumbers
+from fedpact.problem.program import Linear, Program, RateNumbers, with_other_terms
 from fedpact.problem.symmetric import SymmetricSum
 from fedpact.problem.units import HolderUnits
 from fedpact.records import Record
@@ -156,11 +156,9 @@ class Oracle(Record):
         -∞ where other things than decisions are among its terms.
         """
         rows = [place for place, (atom, _) in enumerate(self.program.atoms) if atom.over_rows]
-        rates = [atom.rate is not None and atom.rate.is_decision for atom, _ in self.program.atoms]
 
         def least(side: Linear, constants: jax.Array, holders: int = 1) -> jax.Array:
-            lines = side.matrix(len(self.program.atoms))
-            others = np.any(lines[:, [not rate for rate in rates]] != 0, axis=1)
+            lines, others = side.matrix(len(self.program.atoms)), with_other_terms(self.program, side)
             liked = xp.sum(xp.minimum(lines[:, rows] @ self._known_weights, 0.0), axis=1)
             shares = xp.abs(lines[:, rows] @ self._known_weights)
             lightest = xp.min(xp.where(shares > 0, shares, xp.inf), axis=1, initial=xp.inf)

@@ -221,6 +221,12 @@ def rate_factors(program: Program) -> tuple[np.ndarray, ...]:
     return tuple(np.abs(line[:, counted]).max(1, initial=0.0) for line in lines)
 
 
+def with_other_terms(program: Program, side: Linear) -> np.ndarray:
+    """Which of the functions of a side have other terms than counted rates."""
+    others = [atom.rate is None or not atom.rate.is_decision for atom, _ in program.atoms]
+    return np.any(side.matrix(len(others))[:, others] != 0, axis=1)
+
+
 def directions(*lines: np.ndarray) -> np.ndarray:
     """A number for each function: the same for coefficients that differ by a positive factor, its negative for the opposite ones.
 

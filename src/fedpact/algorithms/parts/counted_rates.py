@@ -52,7 +52,7 @@ from fedpact.arrays import choose, cond, each, xp
 from fedpact.federation.blocks import Block
 from fedpact.federation.setting import Setting
 from fedpact.problem.oracle import Oracle
-from fedpact.problem.program import directions, rate_factors
+from fedpact.problem.program import directions, rate_factors, with_other_terms
 from fedpact.problem.split import EMBEDDED
 from fedpact.protocol.algorithm import Answer, Corrections, Goal, Info, Method, Status
 from fedpact.protocol.embedding import combined, contribution
@@ -76,6 +76,7 @@ class CountedRates(Method[ServerState]):
     - `constants`: of pooled constraints, where no oracle has them: over columns.
     - `pooled_units`: of pooled constraints, the largest factor of a rate in them.
     - `pooled_directions`: their directions, see `program.directions`.
+    - `pooled_endless`: for which of them `Oracle.strictest` is -∞.
     """
 
     method: Method
@@ -84,6 +85,7 @@ class CountedRates(Method[ServerState]):
     constants: tuple[float, ...]
     pooled_units: tuple[float, ...]
     pooled_directions: tuple[int, ...]
+    pooled_endless: tuple[bool, ...]
 
     @property
     def few_rounds(self) -> bool:
@@ -153,7 +155,8 @@ class CountedRates(Method[ServerState]):
             strictest=strictest.constraints,
         )
         proposed, too_loose = mine.proposals()
-        sums = CountSums(counted.objective, counted.pooled, smooth.pooled, strictest.pooled)
+        finite = xp.where(np.asarray(self.pooled_endless, bool), 0.0, strictest.pooled)  # secure sums cannot hold -∞
+        sums = CountSums(counted.objective, counted.pooled, smooth.pooled, finite)
         after = dataclasses.replace(state, proposed=proposed, too_loose=too_loose)
         return after, Reply(sum=sums, max=mine.maxima(jumps.pooled))
 
@@ -245,7 +248,7 @@ class CountedRates(Method[ServerState]):
             ].objective  # of where the round began: parties keep h of their blocks
         else:
             counted, smooth = reply.sum.counted + mine_counted.pooled, reply.sum.smooth + mine_smooth.pooled
-            least = reply.sum.strictest + strictest.pooled
+            least = xp.where(np.asarray(self.pooled_endless, bool), -xp.inf, reply.sum.strictest + strictest.pooled)
             pooled_jumps, told = xp.maximum(reply.max.pooled_jumps, jumps.pooled), [reply.max]
             objective = reply.sum.objective + mine_counted.objective + own.regularizer.value(w)
         pooled_limits = Limits(
@@ -440,4 +443,6 @@ def with_counted_rates(method: Method[Any], setting: Setting) -> Method[Any]:
     alike = len({(rate.threshold, rate.temperature) for rate in decided}) == 1
     shiftable = alike and all(rate.label is None for rate in decided)
     pooled = directions(*(program.pooled.matrix(len(program.atoms)) for program in setting.programs))
-    return CountedRates(method, columns, shiftable, constants, tuple(units.tolist()), tuple(pooled.tolist()))
+    endless = np.any([with_other_terms(program, program.pooled) for program in setting.programs], axis=0)
+    of_pooled = (tuple(each.tolist()) for each in (units, pooled, endless))
+    return CountedRates(method, columns, shiftable, constants, *of_pooled)
