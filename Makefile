@@ -1,6 +1,8 @@
 # Two commands do everything on a fresh machine with python3, make and pip: `make demo` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
+# Python compiles what it imports; compiling all that is installed would take a minute.
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile
 
 .PHONY: setup demo test style types unit package docs reproduce reproduce-docs bench campaign soak wire deploy-check clean
 
@@ -8,8 +10,8 @@ setup: .venv/ready
 
 .venv/ready: pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --editable . --group dev
+	$(INSTALL) --upgrade "pip>=25.1"
+	$(INSTALL) --editable . --group dev
 	touch $@
 
 demo: setup
@@ -32,11 +34,11 @@ package: setup
 	rm -rf dist build/clean
 	$(BIN)/python -m build --outdir dist . > /dev/null  # the sdist, and the wheel from it
 	$(PYTHON) -m venv build/clean
-	build/clean/bin/python -m pip install --quiet dist/*.whl
+	build/clean/bin/python -m pip install --quiet --no-compile dist/*.whl
 	build/clean/bin/python tests/installed.py
 
 docs: setup
-	$(BIN)/python -m pip install --quiet --group docs
+	$(INSTALL) --group docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # into site; --quiet would hide warnings from --strict
 
 EXPERIMENTS := prox-al/lcqp prox-al/fairness prox-al/np prox-al/figures fair-vfl/linear fair-vfl/mlp fair-vfl/figures \
@@ -48,11 +50,11 @@ reproduce-docs: setup  # docs/reproduce.md and its figures, from docs/reproduced
 	$(BIN)/python docs_site/reproduced.py
 
 bench: setup
-	-$(BIN)/python -m pip install --quiet --group bench
+	-$(INSTALL) --group bench
 	$(BIN)/python -m benchmarks
 
 campaign: setup
-	$(BIN)/python -m pip install --quiet --group campaign
+	$(INSTALL) --group campaign
 	$(BIN)/python -m campaign
 
 soak: setup  # goes on from docs/soak.jsonl, the runs that have ended
