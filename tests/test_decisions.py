@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import fedpact as fp
 from fedpact.algorithms.parts.counting import BAND, Count, Limits
 from fedpact.problem.program import directions
-from fedpact.run.sentences import finer_than_a_row
+from fedpact.run.sentences import counts_not_met, finer_than_a_row
 
 TEMPERATURE = 0.1  # of stand-ins, where none is stated
 MODEL = fp.linear(bias=True)
@@ -434,6 +434,18 @@ def test_a_limit_finer_than_a_row(seed: int, tmp_path: pathlib.Path) -> None:
     assert finer_than_a_row(certificate, wide, parties) == ""
 
 
+def test_whether_a_limit_is_finer_than_a_row_is_said_of_counted_rates_alone() -> None:
+    selected, loss = fp.mean(DECIDED).pooled(), fp.mean(LOSS).pooled()
+    fine = [(selected + 0.5 <= 0.5).named("none"), (2 * selected - 1 >= 0.999).named("all")]
+    wide = [(selected + 0.5 >= 1.2).named("many"), (selected + loss >= 2.0).named("mixed")]
+    result = fp.solve(fp.minimize(fp.mean(LOSS), [*fine, *wide]), PARTIES, max_rounds=1)
+    told = result.message.partition("finer than rows can be counted: ")[2]
+    assert "'none'" in told
+    assert "'all'" in told
+    assert "'many'" not in told
+    assert "'mixed'" not in told
+
+
 @pytest.mark.parametrize(("rows", "limit", "seed"), [(300, 0.01, 2), (1000, 0.003, 1), (20_000, 0.0005, 0)])
 def test_a_narrow_gap_is_met(rows: int, limit: float, seed: int) -> None:
     """Both bounds of a gap are corrected, and leave each other room."""
@@ -554,3 +566,24 @@ def test_bounds_that_contradict_each_other_are_infeasible() -> None:
     assert result.status == "infeasible"
     assert "'few'" in result.message
     assert "'many'" in result.message
+
+
+def test_of_points_that_miss_counted_limits_the_nearest_is_handed_out() -> None:
+    """Halfway between bounds that contradict each other a limit is missed by half of what is between them, to a row or two."""
+    selected = fp.mean(DECIDED).pooled()
+    problem = fp.minimize(
+        fp.mean(LOSS), [(selected <= 0.2).named("few"), (selected >= 0.5).named("many")], fp.l2(RIDGE)
+    )
+    result = fp.solve(problem, PARTIES)
+    assert result.status == "infeasible"
+    missed = max(max(report.violations) for report in result.certificate.constraints)
+    assert missed <= 0.15 + 2 / len(people()["y"])
+    assert f"these parameters break a limit by {missed:.3g}" in result.message
+
+
+def test_that_no_counts_were_met_is_said_of_points_where_other_constraints_hold() -> None:
+    limits = [(FOUND.pooled() >= 0.9).named("found"), (fp.mean(LOSS).pooled() <= 0.6).named("loss")]
+    certificate = fp.solve(fp.minimize(fp.mean(LOSS), limits), PARTIES, max_rounds=1).certificate
+    alone = dataclasses.replace(certificate, constraints=certificate.constraints[:1])
+    assert "within their limits while the other constraints hold, in 1 rounds" in counts_not_met(certificate, 1)
+    assert "within their limits, in 1 rounds" in counts_not_met(alone, 1)

@@ -8,7 +8,10 @@ import jax
 import numpy as np
 
 from fedpact.certificate import EXACT, Certificate, ConstraintReport
+from fedpact.problem.atoms import Atom
+from fedpact.problem.expressions import Term
 from fedpact.problem.flat_regularizer import FlatRegularizer
+from fedpact.problem.gaps import Gap
 from fedpact.problem.shape import Shape
 from fedpact.problem.statement import Problem
 from fedpact.protocol.algorithm import Answer
@@ -38,11 +41,12 @@ def converged(certificate: Certificate, tolerance: Tolerance) -> str:
 
 
 def counts_not_met(certificate: Certificate, rounds: int) -> str:
-    """How near counted rates came to their limits, where none of the points that were solved meets them all."""
+    """How near counted rates came to their limits, where none of the points that were counted meets all constraints."""
     missed = [_at_worst(report) for report in certificate.broken_counts[:MANY]]
     least = least_violation(certificate.broken_counts)
+    others = "" if all(report.is_counted for report in certificate.constraints) else " while the other constraints hold"
     return (
-        f"no point was found whose counted rates are all within their limits, in {rounds} rounds; the nearest misses by "
+        f"no point was found whose counted rates are all within their limits{others}, in {rounds} rounds; the nearest misses by "
         f"{least:.3g}: {' and '.join(missed)}. Counts jump from row to row: relax a limit, pool it, or try several starts="
     )
 
@@ -53,21 +57,33 @@ def finer_than_a_row(certificate: Certificate, problem: Problem, rows: Mapping[s
     - `rows`: of each party; `at_server`: the server's. A rate over them, or over some of them, moves by one over their number
       or more.
     """
-    stated = {constraint.name: constraint.expression.terms for constraint in problem.constraints}
+    stated = {constraint.name: constraint.expression for constraint in problem.constraints}
     told = []
     for report in certificate.constraints:
-        terms = stated.get(report.name, ())
-        factors = [float(term.coefficient) for term in terms if getattr(term.atom, "weights", None) is None]
+        if report.name not in stated:
+            continue
+        expression = stated[report.name]
+        factors = [_factor_of_rate(term) for term in expression.terms]
         sizes = [rows[holder] for holder in report.holders if holder in rows]
         count = {"party": min(sizes, default=0), "pooled": sum(rows.values()), "server": at_server}[report.scope]
-        if not report.is_counted or not count or len(factors) < max(1, len(terms)) or min(factors) <= 0:
+        if not count or min(factors, default=0.0) <= 0:
             continue  # differences of rates may be below 0, so that 0 is no end of theirs
         step = min(factors) / count
-        if min(report.upper, sum(factors) - report.lower, report.upper - report.lower) < step:
+        lower, upper = report.lower - expression.constant, report.upper - expression.constant
+        if min(upper, sum(factors) - lower, upper - lower) < step:
             told.append(f"{report.name!r} ({report.bound}): one row more or less moves it by {step:.3g} or more")
     if not told:
         return ""
     return f". This limit is finer than rows can be counted: {' and '.join(told[:MANY])}; leave room for a few rows"
+
+
+def _factor_of_rate(term: Term) -> float:
+    """What a rate of counted rows, or a gap in one, is multiplied by; 0 where the term is another."""
+    atom = term.atom
+    if isinstance(atom, Gap):
+        return term.coefficient * min(_factor_of_rate(of_group) for of_group in atom.means()[0].terms)
+    counted = isinstance(atom, Atom) and atom.rate is not None and atom.rate.is_decision
+    return term.coefficient if counted and getattr(atom, "weights", None) is None else 0.0
 
 
 def max_rounds(certificate: Certificate, rounds: int, tolerance: float) -> str:
@@ -149,8 +165,12 @@ def infeasible(certificate: Certificate, answer: Answer, problem: Problem, h: Fl
             "elsewhere)"
         )
         remedy = "Try other parameters with start= or several with starts=, relax a bound, pool it, or drop it"
-    conflict = f"{pulls[0]} cannot be met" if len(pulls) == 1 else f"these conflict: {' and '.join(pulls)}"
-    return f"{opening}; {conflict}; the least violation found is {least:.3g}. {remedy}"
+    counted = any(report.is_counted for report in certificate.constraints)
+    others = " together with the others" if counted and len(certificate.constraints) > 1 else ""
+    conflict = f"{pulls[0]} cannot be met{others}" if len(pulls) == 1 else f"these conflict: {' and '.join(pulls)}"
+    # counted points are compared in units of a rate, and only where the other constraints hold
+    told = "these parameters break a limit by" if counted else "the least violation found is"
+    return f"{opening}; {conflict}; {told} {least:.3g}. {remedy}"
 
 
 def impossible(reports: Sequence[ConstraintReport]) -> str:

@@ -302,7 +302,7 @@ class CountedRates(Method[ServerState]):
         more = early | (~good & tries & (nearly | (solved & (~met | (carry.loosened < LOOSER)))))
         aim = solved & ~carry.strict & ~more
         ends = ~more & ~aim
-        best_is_answer = xp.where(empty, known, (status != int(Status.diverged)) | (known & best_solved))
+        best_is_answer = (status != int(Status.diverged)) | (known & best_solved)
         return dataclasses.replace(
             carry,
             proposed=proposed,
@@ -315,7 +315,7 @@ class CountedRates(Method[ServerState]):
             way=xp.where(early, WHOLLY, xp.where(nearly, PLAINLY, xp.where(met, LOOSELY, TIGHTER))),
             correct=more,
             keep=keep,
-            restore=ends & ~good & best_is_answer & xp.isfinite(nearest),
+            restore=ends & ~(good & keep) & best_is_answer & xp.isfinite(nearest),
             aim=aim,
             shifting=ends & solved & ~(known & best_solved) & ~met & self.shiftable,
             shift=xp.asarray(0.0),
@@ -368,8 +368,9 @@ class CountedRates(Method[ServerState]):
         )
         inner = choose(carry.restore, best, choose(carry.aim, self.method.aim(server, carry.goal), server))
         inner = cond(carry.correct, lambda: self.method.renewed(at_server(own, after), server), lambda: inner)
-        found = (carry.best_violation <= EXACT) & carry.best_solved
-        status = xp.where(carry.restore, xp.where(found, int(Status.converged), int(Status.stalled)), status)
+        met = carry.best_violation <= EXACT
+        unsolved = xp.where((status == int(Status.infeasible)) & ~met, status, int(Status.stalled))
+        status = xp.where(carry.restore, xp.where(met & carry.best_solved, int(Status.converged), unsolved), status)
         goes_on = ~ended | carry.correct | carry.aim
         status = xp.where(goes_on, int(Status.running), status)
         return dataclasses.replace(after, inner=inner, status=status), info
