@@ -7,12 +7,14 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import jax
 import jax.monitoring
 import numpy as np
 import pytest
 
 import fedpact as fp
 from fedpact import precision
+from fedpact.compiling import Jitted
 from fedpact.run import drivers
 
 DATA = fp.datasets.breast_cancer()
@@ -148,3 +150,11 @@ assert result.status == "converged"
 sys.exit(", ".join({"scipy.special", "scipy.optimize", "scipy.stats", "sklearn", "pandas", "optax"} & set(sys.modules)) or 0)
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_fault_of_the_compiler_on_one_processor_is_told() -> None:
+    def fails(x: Any) -> Any:
+        raise jax.errors.JaxRuntimeError("NOT_FOUND: No registered implementation for untyped custom call to lapack")
+
+    with pytest.raises(RuntimeError, match="one processor only: let it use two"):
+        Jitted(fails)(np.zeros(1))

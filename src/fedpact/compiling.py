@@ -9,6 +9,8 @@ import jax
 # On a processor XLA's earlier emitters of code take half as long as its present ones, and what they emit is as fast.
 EARLIER_EMITTERS = {"xla_cpu_use_fusion_emitters": False}
 UNOPTIMISED = {"xla_backend_optimization_level": 0}  # for programs that take microseconds however they are compiled
+# jaxlib 0.10 forgets how to call LAPACK in some large programs, of several starts for one, if its pool has a single thread.
+ONE_PROCESSOR = "No registered implementation for untyped custom call"
 
 
 class Jitted:
@@ -41,6 +43,11 @@ class Jitted:
         try:
             return call()
         except jax.errors.JaxRuntimeError as error:
+            if ONE_PROCESSOR in str(error):
+                told = "the compiler failed in a way that is known of large programs where a process may use one processor only"
+                raise RuntimeError(
+                    f"{told}: let it use two, or solve a smaller problem, such as without starts="
+                ) from error
             if "No such compile option" not in str(error) or not self.options:
                 raise
         # another version of JAX has other options
