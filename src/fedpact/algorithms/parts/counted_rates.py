@@ -7,11 +7,12 @@ will be in the next stage: what is bounded then passes through what was counted.
 jump, so δ_j may be too much or too little there. After the next counts it grows where C_j > 0; and once all counted
 constraints hold, it shrinks where one binds and holds by more than need be, but stays above every δ_j that was too small. The
 rest is solving to the tolerance, and counting again. Two-sided bounds, as of a gap, are moved together where they would come
-too close. Of the points that were solved to the tolerance and whose counted constraints hold, the one with the lowest
-objective is handed out; where there is none, the threshold of decisions is moved a little, if some counts are then all within
-their limits; failing that, the best of all points that were counted, the start among them. "infeasible" is said only if no
-counted point was within all limits, and of bounds that are missed by more than what counts as met closely, or that are as far
-apart as they were stated. δ of a party's constraints stays with it.
+too close. A point that was solved to the tolerance, whose counted constraints hold and are met closely, is handed out; where
+there is none, the one with the lowest objective of those that meet them less closely; where there is none either, the
+threshold of decisions is moved a little, if some counts are then all within their limits; failing that, the best of all
+points that were counted, the start among them. "infeasible" is said only if no counted point was within all limits, and of
+bounds that are missed by more than what counts as met closely, or that are as far apart as they were stated. δ of a party's
+constraints stays with it.
 
 A round in which the method itself has come to an end has two exchanges more: counts, and what is made of them. The first round
 has one more, of counts at the start.
@@ -315,7 +316,7 @@ class CountedRates(Method[ServerState]):
             way=xp.where(early, WHOLLY, xp.where(nearly, PLAINLY, xp.where(met, LOOSELY, TIGHTER))),
             correct=more,
             keep=keep,
-            restore=ends & ~(good & keep) & best_is_answer & xp.isfinite(nearest),
+            restore=ends & ~good & best_is_answer & xp.isfinite(nearest),
             aim=aim,
             shifting=ends & solved & ~(known & best_solved) & ~met & self.shiftable,
             shift=xp.asarray(0.0),
