@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import fedpact as fp
 from fedpact.algorithms.parts.counting import BAND, Count, Limits
 from fedpact.problem.program import directions
-from fedpact.run.sentences import counts_not_met, finer_than_a_row
+from fedpact.protocol.algorithm import Answer
+from fedpact.run.sentences import counts_not_met, finer_than_a_row, infeasible
 
 TEMPERATURE = 0.1  # of stand-ins, where none is stated
 MODEL = fp.linear(bias=True)
@@ -579,6 +580,10 @@ def test_of_points_that_miss_counted_limits_the_nearest_is_handed_out() -> None:
     missed = max(max(report.violations) for report in result.certificate.constraints)
     assert missed <= 0.15 + 2 / len(people()["y"])
     assert f"these parameters break a limit by {missed:.3g}" in result.message
+    none = tuple(dataclasses.replace(report, multipliers=(0.0,)) for report in result.certificate.constraints)
+    without = dataclasses.replace(result.certificate, constraints=none)  # as at a start
+    told = infeasible(without, Answer.without_multipliers(np.zeros(1)), problem, fp.l2(RIDGE).flat(np.zeros(1)), missed)
+    assert "(locally:" in told
 
 
 def test_that_no_counts_were_met_is_said_of_points_where_other_constraints_hold() -> None:

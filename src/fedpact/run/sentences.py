@@ -155,7 +155,8 @@ def infeasible(certificate: Certificate, answer: Answer, problem: Problem, h: Fl
         pulls.append("the box of the regulariser")
     convex = {c.name for c in problem.constraints if c.is_convex}
     radius = float(answer.infeasible_radius)
-    if all(report.name in convex for report in certificate.constraints if any(report.multipliers)):
+    pulling = [report.name for report in certificate.constraints if any(report.multipliers)]
+    if pulling and convex.issuperset(pulling):
         within = f"within {radius:.1e} units of these " if 0 < radius < NO_RADIUS else ""
         opening = f"no parameters {within}meet all constraints"
         remedy = "Relax a bound, pool it, or drop it"
