@@ -541,6 +541,29 @@ def test_large_scales_of_constraints_do_not_matter(scale: float) -> None:
     np.testing.assert_allclose(result.params, [0.9, 0.5, 0.5], atol=1e-5)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_limit_much_smaller_than_its_unit_is_met_as_well(seed: int) -> None:
+    """The objective suggests parameters a thousand times larger than the equality does, and so a unit as large for it."""
+    rng = np.random.default_rng(seed)
+    tables = []
+    for _ in range(3):
+        u = 1e4 * rng.normal(size=20)
+        x, y = 1e4 * rng.normal(size=20), 2e3 * rng.normal(size=20)
+        tables.append(fp.Table({"x": x, "y": y, "u": u, "v": 1e-4 * u}))
+
+    def error(w: Any, rows: Any) -> Any:
+        return 0.5 * (rows["x"] * w - rows["y"]) ** 2
+
+    balance = fp.mean(lambda w, rows: rows["u"] * w - rows["v"]) == 0
+    problem = fp.minimize(fp.mean(error), [balance], fp.l2(1e-3))
+    result = fp.solve(problem, fp.split_rows(tables), start=np.zeros(()), tolerance=1e-6)
+    assert result.status == "converged", result.message
+    report = result.certificate.constraints[0]
+    at_start = max(abs(float(np.mean(table["v"]))) for table in tables)
+    assert report.unit > 100 * at_start
+    assert max(report.violations) <= 2e-6 * at_start
+
+
 @pytest.mark.parametrize(
     ("parties", "rows", "temperature"),
     [(5, 400, 0.25), (5, 569, 0.1), (8, 400, 1.0), (8, 400, 0.25), (7, 400, 0.1), (8, 450, 0.1)],

@@ -36,6 +36,7 @@ class ServerState(Record):
     fresh: jax.Array  # whether the next round is the first, or the first of a search, or the first after one
     steepness: jax.Array  # how many times as steep as at the start the objective is, 1 at least
     origin: jax.Array  # the first parameters
+    first_violation: jax.Array  # there
     from_start: jax.Array  # whether a search has begun at the first parameters
     repeated: jax.Array  # whether that was the second search
     indefinite: jax.Array  # whether the squared violation was seen to be not convex in this search
