@@ -26,8 +26,8 @@ WORTH = 10.0  # what a next step may still promise is this times the goal's part
 LEAST_OBJECTIVE = 1e-4  # or of this
 SHRINKS = 0.25  # a next step that is shorter than this part of the last one, as Newton's are near a minimum, is taken
 STILL = 1e-4  # if it is longer than this, or than the goal, relative to the way from the start,
-WELL = 0.125  # or if the violation is within the goal, but not within this part of it, or of
-FAINTLY = 30.0  # times that part, where the first violation was less than a unit
+WELL = 0.125  # or if the violation is within the goal, but not within this part of it;
+SMALL = 1.0 / 30.0  # of a unit: where the first violation was less than this, the last one has to be as much smaller
 SLOW = 0.7  # steps shrink slowly if each is more than this part of the last one,
 SLOWEST = 0.99  # which counts up to this
 LOOSE = 1e-4  # a tolerance above this holds for complementarity as a whole;
@@ -114,8 +114,9 @@ def standing(
     slow = (ratio > SLOW) & (ratio < 1.0) & (gain > sums.inequalities * server.kappa)
     all_gains = xp.where(slow, 2.0 * gain / (1.0 - xp.minimum(ratio, SLOWEST)), gain)
     worth = xp.maximum(all_gains, xp.abs(sums.weighted_violation))  # of next steps and of violations, in the objective
-    began = xp.where(server.first_violation > goal.feasibility, server.first_violation, xp.inf)
-    barely = violation > WELL * goal.feasibility * xp.minimum(FAINTLY * began, 1.0)
+    broken = server.first_violation > goal.feasibility
+    small = xp.where(broken, xp.minimum(server.first_violation / SMALL, 1.0), 1.0)
+    barely = violation > WELL * small * goal.feasibility
     still = xp.maximum(STILL, goal.stationarity) * linalg.norm(now.point - server.origin)
     unfinished = (moved < SHRINKS * last) & (barely | (moved > still))
     done = met & (~better | ((worth <= near) & ~unfinished))
