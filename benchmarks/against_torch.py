@@ -101,7 +101,7 @@ class _Cell:
     def run(self, rounds: int) -> np.ndarray:
         """fedpact's parameters after so many rounds."""
         with jax.enable_x64(True):
-            server, *_ = drivers.chunk(self.method, *self.parties, *self.state, np.asarray(rounds))
+            server, *_ = drivers.rounds(self.method, *self.parties, *self.state, np.asarray(rounds))
             return np.asarray(server.w)
 
     def check(self) -> None:

@@ -61,11 +61,11 @@ def measure() -> str:
         def chunked() -> None:
             s, p = server, parties
             for _ in range(ROUNDS // drivers.CHUNK):
-                s, p, _, lines = drivers.chunk(method, network, own, s, p, jnp.asarray(drivers.CHUNK))
+                s, p, _, _, lines = drivers.rounds(method, network, own, s, p, jnp.asarray(drivers.CHUNK))
                 jax.device_get(lines)
 
         def fused() -> None:
-            jax.block_until_ready(drivers.fused(method, network, own, server, parties, jnp.asarray(ROUNDS)))
+            jax.block_until_ready(drivers.rounds(method, network, own, server, parties, jnp.asarray(ROUNDS)))
 
         def stepwise() -> None:
             s, p = server, parties
@@ -85,7 +85,7 @@ def measure() -> str:
         figures = per_round(chunked, ROUNDS), per_round(fused, ROUNDS), per_round(stepwise, ROUNDS // 8)
     return (
         "## Overhead of an exchange\n\n"
-        f"A round of one exchange that only adds, n = {N} parties, d = {D}, history kept except by fused.\n\n"
+        f"A round of one exchange that only adds, n = {N} parties, d = {D}, history handed out except by fused.\n\n"
         "| driver | µs per exchange |\n|---|---|\n"
         f"| chunked (default) | {figures[0]:.1f} |\n| fused | {figures[1]:.1f} |\n| stepwise | {figures[2]:.1f} |\n"
     )

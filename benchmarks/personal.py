@@ -45,7 +45,8 @@ def measure() -> str:
                 size=bound.start.size
             )  # outside every set, so that projections have work
             server, states = drivers.begin(method, network, own, jnp.asarray(0.1 * far), goal, 0)
-            memory = drivers.one_round.program.lower(method, network, own, server, states).compile().memory_analysis()
+            one_round = jax.jit(drivers.traced_round, static_argnums=0)
+            memory = one_round.lower(method, network, own, server, states).compile().memory_analysis()
             assert memory is not None
             models = jnp.tile(jnp.asarray(0.1 * far), (m, 1))
             bare, whole = [], []

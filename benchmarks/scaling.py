@@ -43,7 +43,7 @@ def measure() -> str:
                 times = []
                 for _ in range(3):
                     began = time.perf_counter()
-                    jax.block_until_ready(drivers.chunk(method, network, own, server, states, jnp.asarray(ROUNDS)))
+                    jax.block_until_ready(drivers.rounds(method, network, own, server, states, jnp.asarray(ROUNDS)))
                     times.append(time.perf_counter() - began)
                 figures.append(min(times[1:]) / ROUNDS)
         a, b = figures

@@ -66,13 +66,13 @@ def assert_same_certificate(one: fp.Certificate, other: fp.Certificate) -> None:
 def test_programs_of_very_many_problems_are_not_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedpact.run.drivers.KEPT", 2)
     monkeypatch.setattr("fedpact.run.drivers._met", set())
-    drivers.chunk.clear_cache()
+    drivers.rounds.clear_cache()
     for bound in (0.1, 0.2, 0.3, 0.4, 0.5):
         x = fp.value(lambda w, rows: w["x"])
         problem = fp.minimize(fp.value(lambda w, rows: w["x"] ** 2), [x >= bound])
         result = fp.solve(problem, fp.split_rows([fp.Table(y=[0.0])]), fp.InteriorPoint(), start={"x": 1.0})
         assert result.params["x"] == pytest.approx(bound, abs=1e-4)
-        assert drivers.chunk.program._cache_size() <= 3
+        assert drivers.rounds.program._cache_size() <= 3
 
 
 def test_a_run_that_changes_its_driver_counts_on(tmp_path: pathlib.Path) -> None:

@@ -65,13 +65,14 @@ def test_who_is_not_drawn_has_no_part_in_a_round(method: fp.Algorithm, parties: 
 def test_a_tenth_of_the_parties_costs_a_tenth() -> None:
     """Bytes exactly, and floating-point operations of a compiled round nearly."""
     many, cost, sent = fp.split_rows(classes(3, (12,) * 40, d=30)), {}, {}
+    one_round = jax.jit(drivers.traced_round, static_argnums=0)
     with jax.enable_x64(True):
         bound = bind(PROBLEM, many)
         network, own = LocalNetwork.of(bound), bound.server_data
         for part in (1.0, 0.1):
             method = fp.FedAvg(local_steps=2, participation=part).bind(bound.setting)
             server, states = drivers.begin(method, network, own, bound.start, goal_of(Tolerance(1e-9, 1e-9), method), 0)
-            compiled = drivers.one_round.program.lower(method, network, own, server, states).compile()
+            compiled = one_round.lower(method, network, own, server, states).compile()
             analysis: Any = compiled.cost_analysis()
             cost[part] = analysis["flops"]
             line = compiled(network, own, server, states)[2]

@@ -412,7 +412,7 @@ def test_a_round_is_traced_once(method: fp.ProxAL) -> None:
     state = network, own, server, states
     once = calls_in(lambda: jax.eval_shape(lambda *x: drivers.traced_round(chosen, *x), *state))
     assert once > 0
-    assert calls_in(lambda: drivers.chunk(chosen, *state, jnp.asarray(50))) == once
+    assert calls_in(lambda: drivers.rounds(chosen, *state, jnp.asarray(50))) == once
 
     def solve(rounds: int) -> fp.Result:
         return fp.solve(stated(), parties, method, start=start, tolerance=1e-30, max_rounds=rounds)

@@ -141,7 +141,7 @@ def iterates(
         state, states = drivers.begin(method, network, own, bound.start, goal_of(Tolerance.of(tolerance), method), 0)
     for _ in range(max_rounds):
         with jax.enable_x64(True):
-            after, states, line = drivers.one_round(method, network, own, state, states)
+            after, states, line = drivers.step(method, network, own, state, states)
         yield Round(state, line.info, after)
         state = after
         if int(method.status(state)) != Status.running:

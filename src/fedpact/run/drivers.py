@@ -1,9 +1,10 @@
-"""Drivers of the same round: chunks of rounds per call, the whole run in one, one round per call, and the server on the host.
+"""Drivers of the same round: many rounds per call, all in one, one per call, and the server on the host.
 
-The loop over rounds lives here; a method owns the inside of a round. All give the same rounds; how many are done per
-call never changes their arithmetic. Where parties are reached from the host, rounds are run one phase after the other, and
-what the server computes between two exchanges is compiled by itself. Methods of few rounds have the server's part computed by
-NumPy on the host instead (`ServerOnHost`): compiling it would take longer than all of their rounds.
+The loop over rounds lives here; a method owns the inside of a round. All give the same rounds; the first three are one
+program, so how many are done per call never changes their arithmetic. Where parties are reached from the host, rounds are run
+one phase after the other, and what the server computes between two exchanges is compiled by itself. Methods of few rounds have
+the server's part computed by NumPy on the host instead (`ServerOnHost`): compiling it would take longer than all of their
+rounds.
 """
 
 import contextlib
@@ -33,7 +34,7 @@ from fedpact.run.kept_plans import planned
 from fedpact.settings.base import Bound
 
 CALL_SECONDS = 0.2  # how long one call should take: between calls Ctrl-C is heard and runs are saved
-CHUNK = 256  # rounds that one call can record
+CHUNK = 256  # rounds whose lines one call can record
 KEPT = 50  # kinds of runs whose programs are kept: each holds 300 to 800 mappings of memory, and Linux allows 65,530
 
 
@@ -227,55 +228,33 @@ def traced_round(
     return typed(server), typed(states), typed(Line(info, cost))
 
 
-def _running(method: Method, server: Any) -> jax.Array:
-    return method.status(server) == int(Status.running)
-
-
 @partial(Jitted, static=1)
-def chunk(
-    method: Method, network: RunNetwork, own: ServerData, server: Any, states: Any, limit: jax.Array
-) -> tuple[Any, Any, Any, Lines]:
-    """At most `limit` (<= CHUNK) rounds: server, states, how many were done, and their lines (CHUNK of them)."""
+def rounds(
+    method: Method, network: RunNetwork, own: ServerData, server: Any, states: Any, limit: Any
+) -> tuple[Any, Any, jax.Array, Traffic, Lines]:
+    """At most `limit` rounds: server, states, how many were done, what they cost, and the lines of the last CHUNK of them.
+
+    One program, whatever the limit: drivers that compile whole rounds differ in how many they ask for.
+    """
     once_more = jax.jit(partial(traced_round, method))  # traced once for both uses
     lines = Lines.empty(jax.eval_shape(once_more, network, own, server, states)[2])
-
-    def more(carry: Any) -> jax.Array:
-        server, _, done, _ = carry
-        return (done < limit) & _running(method, server)
-
-    def once(carry: Any) -> Any:
-        server, states, done, lines = carry
-        server, states, line = once_more(network, own, server, states)
-        return server, states, done + 1, lines.written(done, line)
-
-    return lax.while_loop(more, once, (server, states, jnp.zeros((), int), lines))
-
-
-@partial(Jitted, static=1)
-def fused(
-    method: Method, network: RunNetwork, own: ServerData, server: Any, states: Any, limit: jax.Array
-) -> tuple[Any, Any, Any, Traffic]:
-    """All rounds in one program, without history: for sweeps, where it can be vectorised over starts."""
-
-    def more(carry: Any) -> jax.Array:
-        server, _, done, _ = carry
-        return (done < limit) & _running(method, server)
-
-    def once(carry: Any) -> Any:
-        server, states, done, cost = carry
-        server, states, line = traced_round(method, network, own, server, states)
-        return server, states, done + 1, cost + line.cost
-
     nothing = Traffic(*(jnp.zeros((), jnp.int64) for _ in range(3)))
-    return lax.while_loop(more, once, (server, states, jnp.zeros((), int), nothing))
+
+    def more(carry: Any) -> jax.Array:
+        server, _, done, _, _ = carry
+        return (done < limit) & (method.status(server) == int(Status.running))
+
+    def once(carry: Any) -> Any:
+        server, states, done, cost, lines = carry
+        server, states, line = once_more(network, own, server, states)
+        return server, states, done + 1, cost + line.cost, lines.written(done % CHUNK, line)
+
+    return lax.while_loop(more, once, (server, states, jnp.zeros((), int), nothing, lines))
 
 
 @functools.lru_cache(maxsize=KEPT)
 def _round_of(method: Method) -> Phases:
     return method.round
-
-
-one_round = Jitted(traced_round, static=1)
 
 
 def step(method: Method, network: RunNetwork, own: ServerData, server: Any, states: Any) -> tuple[Any, Any, Line]:
@@ -284,7 +263,8 @@ def step(method: Method, network: RunNetwork, own: ServerData, server: Any, stat
         with host_arithmetic():
             return _step_on_host(_round_of(method), method.finish, network, own, server, states)
     if network.traced:
-        return one_round(method, network, own, server, states)
+        server, states, _, _, lines = rounds(method, network, own, server, states, np.asarray(1))
+        return server, states, jax.tree.map(lambda column: column[0], lines.read(1))
     carry, states, cost = play(compiled_apart(tuple(method.round)), own, network, server, states)
     server, info = _finished(method, own, carry)
     return server, states, Line(info, cost)
@@ -335,7 +315,7 @@ def forget() -> None:
     _met.clear()
     _plans.clear()
     compiled_apart.cache_clear()
-    traced = (chunk, fused, one_round, _played_quickly, _played_well, _finished)
+    traced = (rounds, _played_quickly, _played_well, _finished)
     programs: tuple[Any, ...] = (*traced, *host_server.PROGRAMS, evaluated_on_host)
     for program in programs:
         program.clear_cache()

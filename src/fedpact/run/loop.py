@@ -62,8 +62,8 @@ class Run:
             pass  # compiles with the first exchange
         elif not self.network.traced:
             self.driver = "stepwise"  # there is no program of many rounds
-        elif not drivers.met_before((self.method, *drivers.kind_of(self._states))) and self.driver == "chunked":
-            drivers.chunk(self.method, *self._states, np.asarray(0))  # no round: compiles
+        elif not drivers.met_before((self.method, *drivers.kind_of(self._states))):
+            drivers.rounds(self.method, *self._states, np.asarray(0))  # no round: compiles
         self.compile_seconds = time.perf_counter() - began  # and what is compiled within rounds
         self.seconds = 0.0
         self.history = History.empty()
@@ -171,20 +171,16 @@ class Run:
     def advance(self, most: int) -> None:
         """One call of the driver."""
         began, compiled = time.perf_counter(), COMPILATION.seconds
-        lines = None
-        if self.driver in ("host", "stepwise"):
-            limit = 1 if self.driver == "stepwise" else self.network.agree(min(most, self.rounds_per_call()))
+        limit = self.network.agree(min(most, self.rounds_per_call() if self.driver != "fused" else most))
+        if self.network.traced:
+            server, parties, done, cost, written = drivers.rounds(self.method, *self._states, np.asarray(limit))
+            count = int(done)  # waits for the call to end
+            lines = written.read(min(count, drivers.CHUNK))
+        else:
             server, parties, count, lines = drivers.some_steps(limit, self.method, *self._states)
             cost = jax.tree.map(lambda column: column.sum(), lines.cost)
-        elif self.driver == "fused":
-            server, parties, count, cost = drivers.fused(self.method, *self._states, np.asarray(most))
-        else:
-            limit = self.network.agree(min(most, drivers.CHUNK, self.rounds_per_call()))
-            server, parties, count, written = drivers.chunk(self.method, *self._states, np.asarray(limit))
-            lines = written.read(int(count))  # waits for the call to end
-            cost = jax.tree.map(lambda column: column.sum(), lines.cost)
-        count = int(count)  # the call has ended: from here on nothing can be lost
-        history = self.history if lines is None else self.history.extended(lines, count, self.rounds)
+        # the call has ended: from here on nothing can be lost
+        history = self.history if self.driver == "fused" else self.history.extended(lines, count, self.rounds)
         cost = jax.tree.map(lambda before, more: before + int(more), self.cost, cost)
         self.server, self.parties, self.certificate = server, parties, None
         self.history, self.cost = history, cost
@@ -195,14 +191,16 @@ class Run:
         self.seconds += passed - compiling
 
     def rounds_per_call(self) -> int:
-        """As many rounds as take about CALL_SECONDS, by what they took so far."""
+        """As many rounds as take about CALL_SECONDS, by what they took so far; all of their lines are recorded."""
+        if self.driver == "stepwise":
+            return 1
         if isinstance(self.network, drivers.ServerOnHost) and not self.network.network.traced:
             return 1  # parties may be far away: nothing that they did is lost
         if self.driver == "host" and not self.rounds:
             return 1  # which compiles
         if not self.rounds:
             return 8 if sum(leaf.size for leaf in jax.tree.leaves(self.bound.stacks)) > SMALL else 64
-        return max(1, int(drivers.CALL_SECONDS * self.rounds / max(self.seconds, 1e-6)))
+        return min(drivers.CHUNK, max(1, int(drivers.CALL_SECONDS * self.rounds / max(self.seconds, 1e-6))))
 
     def summary(self) -> str:
         if not len(self.history) or self.history["round"][-1] != self.rounds:

@@ -89,8 +89,8 @@ def solve(
       sums are secure). The certificate at the end tells constraint values and multipliers in any case but with secure sums,
       where `disclose=True` says that parties agree to tell them.
     - `driver`: what is compiled. "host": only what parties do, the server computes with NumPy (default of methods of few rounds);
-      "chunked": whole rounds, many per call (default of the others); "stepwise": whole rounds, one per call; "fused": the whole
-      run as one program, without history. The rounds are the same.
+      "chunked": whole rounds, many per call (default of the others); "stepwise": whole rounds, one per call; "fused": all rounds
+      in one call, without history. The rounds are the same.
     - `watch`: a function of the history so far (`fp.History`), called between calls of the driver; or a tracker such as
       `fp.trackers.MLflow()`, whose `finish` is called with the result too (default: none).
     - `privacy`: `fp.SecureAggregation()` lets the server have sums over parties only; `fp.EncryptedResiduals()` hides the
