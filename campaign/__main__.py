@@ -55,13 +55,13 @@ def _run(left: list[Case], options: argparse.Namespace, done: dict[str, Record],
             if record.outcome in ("false", "error", "out of time"):
                 progress.console.print(f"{record.outcome}: {record.name}: {record.why}", markup=False, soft_wrap=True)
 
-        run(left, options.references, options.max_rounds, options.workers, note)
+        run(left, options.references, options.max_rounds, options.workers, note, options.first_seed)
 
 
 def _chosen(options: argparse.Namespace) -> list[Case]:
     cases = [
         case
-        for case in problems().values()
+        for case in problems(options.first_seed).values()
         if (not options.family or case.family in options.family)
         and (not options.kind or case.kind in options.kind)
         and (not options.only or case.name in options.only)
@@ -82,6 +82,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--again", action="store_true", help="run problems again that are in the file already")
     parser.add_argument("--references", type=pathlib.Path, default=kept, help=f"where references are kept ({kept})")
     parser.add_argument("--max-rounds", type=int, default=500)
+    parser.add_argument("--first-seed", type=int, default=0, metavar="N", help="from 7 on: problems never looked at")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the table as markdown, too")
     parser.add_argument("--list", action="store_true", help="print the names and stop")

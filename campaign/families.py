@@ -22,12 +22,13 @@ def _spread(
     kinds: Iterable[str] = KINDS,
     seeds: int = SEEDS,
     levels: tuple[str, ...] = LEVELS,
+    first: int = 0,
     **options: Any,
 ) -> list[Case]:
-    """Seeds walk through configurations and levels, which meet each other over the kinds."""
+    """Seeds from `first` walk through configurations and levels, which meet each other over the kinds."""
     found, listed = [], list(configs)
     for place, kind in enumerate(kinds):
-        for seed in range(seeds):
+        for seed in range(first, first + seeds):
             config, level = listed[seed % len(listed)], levels[(seed + 2 * place) % len(levels)]
             mine = functools.partial(make, family, kind, seed, config, level, **options)
             label = f"{seed}-{level.replace(' ', '-')}" if level else str(seed)
@@ -52,34 +53,35 @@ def _many(name: str, kind: str, seed: int, config: Any, level: str) -> Stated:
 
 
 @functools.cache
-def problems() -> dict[str, Case]:
-    """Every problem by its name."""
+def problems(first_seed: int = 0) -> dict[str, Case]:
+    """Every problem by its name; with another first seed other draws from the same families, but for those on real data."""
+    drawn = functools.partial(_spread, first=first_seed)
     np_, caps, lines = classification.neyman_pearson, programmes.with_caps, programmes.polyhedron
     cases = [
-        *_spread("np", np_),
-        *_spread("np-l1-box", np_, h="l1 box"),
-        *_spread("np-group", np_, h="group"),
-        *_spread("hinge", np_, loss="hinge", width=0.5),
-        *_spread("one-parameter", np_, configs=((1, 1, 40), (2, 1, 40), (7, 1, 40)), bias=False),
-        *_spread("gap", classification.gap, pooled=True),
-        *_spread("gap-each", classification.gap, configs=CONFIGS[1:], seeds=3, pooled=False),
-        *_spread("rates-1", classification.rates, temperature=1.0, seeds=4),
-        *_spread("rates-0.25", classification.rates, temperature=0.25, seeds=4),
-        *_spread("rates-0.1", classification.rates, temperature=0.1, seeds=4),
-        *_spread("regression", caps),
-        *_spread("many-caps", _many, configs=WIDE, seeds=5),
-        *_spread("server", caps, seeds=5, scope="server"),
-        *_spread("equalities", programmes.equalities),
-        *_spread("curved-equality", programmes.curved_equality, seeds=4),
-        *_spread("polyhedra", lines),
-        *_spread("linear-polyhedra", lines, linear=True, seeds=5),
-        *_spread("linear-balls", lines, linear=True, ball=True, seeds=5),
-        *_spread("no-minimum", classification.without_minimum, CONFIGS, ("standardised", "huge", "tiny"), 8, ("",)),
-        *_spread("unbounded", programmes.unbounded, CONFIGS, [k for k in KINDS if k != "heavy"], 4, ("",)),
+        *drawn("np", np_),
+        *drawn("np-l1-box", np_, h="l1 box"),
+        *drawn("np-group", np_, h="group"),
+        *drawn("hinge", np_, loss="hinge", width=0.5),
+        *drawn("one-parameter", np_, configs=((1, 1, 40), (2, 1, 40), (7, 1, 40)), bias=False),
+        *drawn("gap", classification.gap, pooled=True),
+        *drawn("gap-each", classification.gap, configs=CONFIGS[1:], seeds=3, pooled=False),
+        *drawn("rates-1", classification.rates, temperature=1.0, seeds=4),
+        *drawn("rates-0.25", classification.rates, temperature=0.25, seeds=4),
+        *drawn("rates-0.1", classification.rates, temperature=0.1, seeds=4),
+        *drawn("regression", caps),
+        *drawn("many-caps", _many, configs=WIDE, seeds=5),
+        *drawn("server", caps, seeds=5, scope="server"),
+        *drawn("equalities", programmes.equalities),
+        *drawn("curved-equality", programmes.curved_equality, seeds=4),
+        *drawn("polyhedra", lines),
+        *drawn("linear-polyhedra", lines, linear=True, seeds=5),
+        *drawn("linear-balls", lines, linear=True, ball=True, seeds=5),
+        *drawn("no-minimum", classification.without_minimum, CONFIGS, ("standardised", "huge", "tiny"), 8, ("",)),
+        *drawn("unbounded", programmes.unbounded, CONFIGS, [k for k in KINDS if k != "heavy"], 4, ("",)),
     ]
     for hidden, config in ((4, (3, 4, 40)), (8, (2, 8, 60))):
         kinds = ("standardised", "offset", "heavy", "constant", "separable", "one-hot")
-        cases += _spread(f"network-{hidden}", networks.network, [config], kinds, 5, hidden=hidden)
+        cases += drawn(f"network-{hidden}", networks.network, [config], kinds, 5, hidden=hidden)
     cases += _scaled("np", np_, CONFIGS[1])
     cases += _scaled("regression", caps, CONFIGS[1])
     cases += _scaled("polyhedra", lines, CONFIGS[1])

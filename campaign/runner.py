@@ -80,11 +80,11 @@ def _record(case: Case, outcome: str, why: str, status: str, message: str, round
     return Record(case.name, case.family, case.kind, outcome, why, status, message, rounds, round(seconds, 2))
 
 
-def _work(pipe: Connection, references: str, max_rounds: int) -> None:
+def _work(pipe: Connection, references: str, max_rounds: int, first_seed: int) -> None:
     """A worker: names come in, "ready" and records go out."""
     from campaign.families import problems
 
-    cases = problems()
+    cases = problems(first_seed)
     while (name := pipe.recv()) is not None:
         case = cases[name]
         try:
@@ -95,10 +95,12 @@ def _work(pipe: Connection, references: str, max_rounds: int) -> None:
 
 
 class _Worker:
-    def __init__(self, references: pathlib.Path, max_rounds: int) -> None:
+    def __init__(self, references: pathlib.Path, max_rounds: int, first_seed: int) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs, str(references), max_rounds), daemon=True)
+        self.process = context.Process(
+            target=_work, args=(theirs, str(references), max_rounds, first_seed), daemon=True
+        )
         self.process.start()
         theirs.close()
         self.case: Case | None = None
@@ -118,9 +120,15 @@ class _Worker:
 
 
 def run(
-    cases: Iterable[Case], references: pathlib.Path, max_rounds: int, workers: int, done: Callable[[Record], Any]
+    cases: Iterable[Case],
+    references: pathlib.Path,
+    max_rounds: int,
+    workers: int,
+    done: Callable[[Record], Any],
+    first_seed: int = 0,
 ) -> None:
-    """Run all cases; `done` gets each record as it comes. A worker keeps to one shape as long as there are cases of it."""
+    """Run all cases, of `problems(first_seed)`; `done` gets each record as it comes. A worker keeps to one shape as long as there
+    are cases of it."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
@@ -131,7 +139,7 @@ def run(
     try:
         while left or any(worker.case for worker in crew):
             while left and len(crew) < workers:
-                crew.append(_Worker(references, max_rounds))
+                crew.append(_Worker(references, max_rounds, first_seed))
             for worker in crew:
                 if worker.case is None and (case := _next(left, worker.shape, crew)):
                     worker.give(case)
