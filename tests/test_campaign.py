@@ -44,6 +44,27 @@ def test_what_was_false_or_open_once(name: str, status: str | None) -> None:
     assert status is None or record.status == status
 
 
+@pytest.mark.parametrize(
+    ("first_seed", "name"),
+    [
+        (14, "hinge/offset/17-slack"),  # columns with offsets: what keeps rounding out of A was all the curvature left
+        (7, "rates-1/offset/9-just"),  # once certified a step too early
+        (7, "rates-1/heavy/7-just"),  # once called infeasible 1e-5 before the first feasible point
+        (14, "polyhedra/huge/16-slack"),  # a limit that sits in the rows, so that its unit is 200 times as large
+    ],
+)
+def test_problems_of_other_draws_are_solved(first_seed: int, name: str) -> None:
+    record = campaign.attempt(campaign.problems(first_seed)[name], max_rounds=2 * ROUNDS)
+    assert (record.outcome, record.status) == ("solved", "converged"), record.why
+
+
+def test_numbers_that_hold_are_no_convergence_where_more_is_promised() -> None:
+    """Columns with offsets: the certificate's numbers hold after 150 rounds, but the objective still falls."""
+    record = campaign.attempt(campaign.problems(7)["hinge/offset/7-slack"], max_rounds=150)
+    assert (record.outcome, record.status) == ("not solved", "max_rounds"), record.why
+    assert "next steps still lower the objective" in record.message
+
+
 def test_a_search_that_a_ball_cuts_does_not_call_it_infeasible() -> None:
     """Two columns that nearly repeat each other: the feasible points are 1e6 units away."""
     record = campaign.attempt(campaign.problems()["regression/collinear/4-tight"], max_rounds=ROUNDS)

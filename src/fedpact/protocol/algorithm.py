@@ -199,6 +199,11 @@ class Method(eqx.Module, Generic[Server]):
         """A `Status`, as a number (default: the state's own field)."""
         return server.status  # pyright: ignore[reportAttributeAccessIssue]
 
+    def promises_more(self, server: Server) -> Any:
+        """Whether next steps would still lower the objective by more than the tolerance is worth, even where the certificate's
+        three numbers hold already (default: no). A run that has to end then is not called converged."""
+        return False
+
     @abc.abstractmethod
     def answer(self, own: ServerData, carry: Any) -> Answer:
         """The point to be certified and handed out."""

@@ -238,7 +238,8 @@ class Run:
     def result(self, problem: Problem, status: Status, features: Any = None, recipe: Any = None) -> Result:
         """What is handed back, and saved where the run has a folder. `features`, `recipe`: of the parties' tables."""
         certificate = self.certificate or self.certify()
-        if status in (Status.max_rounds, Status.stopped, Status.stalled) and certificate.holds(self.tolerance):
+        early = status in (Status.max_rounds, Status.stopped, Status.stalled)
+        if early and certificate.holds(self.tolerance) and not self.method.promises_more(self.server):
             status = Status.converged
         if status == Status.converged and not certificate.holds(self.tolerance):
             status = Status.stopped
@@ -356,7 +357,7 @@ def _sentence(status: Status, problem: Problem, certificate: Certificate, run: R
             return sentences.counts_not_met(certificate, run.rounds) + fine
         return sentences.stalled(certificate, run.rounds, run.tolerance.feasibility) + fine
     if status == Status.max_rounds:
-        said = sentences.max_rounds(certificate, run.rounds, run.tolerance.feasibility)
+        said = sentences.max_rounds(certificate, run.rounds, run.tolerance)
         return said + fine if certificate.broken_counts else said
     if status == Status.diverged:
         return sentences.diverged(certificate, run.answer, run.bound.shape, run.rounds, run.tolerance.stationarity)
@@ -367,7 +368,5 @@ def _sentence(status: Status, problem: Problem, certificate: Certificate, run: R
         least = sentences.least_violation(certificate.constraints)
         return sentences.infeasible(certificate, run.answer, problem, run.own.regularizer, least) + fine
     numbers = sentences.numbers_of(certificate)
-    if certificate.holds(run.tolerance):
-        return numbers
     word = "stopped by hand" if int(run.method.status(run.server)) != Status.converged else "stopped unconfirmed"
     return f"{word} after {run.rounds} rounds; {numbers}"

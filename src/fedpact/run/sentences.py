@@ -86,10 +86,12 @@ def _factor_of_rate(term: Term) -> float:
     return term.coefficient if counted and getattr(atom, "weights", None) is None else 0.0
 
 
-def max_rounds(certificate: Certificate, rounds: int, tolerance: float) -> str:
+def max_rounds(certificate: Certificate, rounds: int, tolerance: Tolerance) -> str:
     numbers = numbers_of(certificate)
+    if certificate.holds(tolerance.given):
+        numbers = f"{numbers}, but next steps still lower the objective by more than the tolerance is worth"
     done = f"stopped at max_rounds={rounds}; {numbers}; go on with a larger max_rounds=, or with save= and resume=True"
-    broken = _broken(certificate, tolerance)
+    broken = _broken(certificate, tolerance.feasibility)
     if not broken:
         return done
     worst = max(broken, key=lambda r: max(r.violations) / r.unit)

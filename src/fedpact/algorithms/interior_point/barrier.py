@@ -18,7 +18,6 @@ from fedpact.problem.symmetric import unpacked
 from fedpact.records import Record
 
 REGULARIZATION = 1e-7  # δ, of the largest ‖∇c‖² so far, divided by how steep the objective has become
-SINGULAR = 1e-14  # of its own diagonal is added to A: rounding makes a singular matrix indefinite
 FLAT = 1e-20  # ‖∇c‖² of a constraint that no step can mend; where it is broken, δ = 1 keeps its multiplier from running away
 FRACTION = 0.995  # a multiplier may lose this part of itself in a round
 HALF = 0.5  # a slack that Newton's step would make negative keeps this part of itself, or what is left to κ/μ
@@ -280,7 +279,6 @@ def with_pooled(
         there = settle(ahead, equality, sums.pooled_constraints, sums.pooled_jacobian, trial)
         weights = stiffness(there, equality, trial)
         hessian = hessian + there.jacobian.T @ (weights[:, None] * there.jacobian)
-    hessian = hessian + SINGULAR * xp.diag(xp.diag(hessian))
     mine = summed(here, ahead, there, equality, trial) if equality.size else {}
     more = {name: jax.tree.map(xp.add, getattr(sums, name), part) for name, part in mine.items()}
     more |= {"objective": sums.objective + h.smooth(point), "gradient": sums.gradient + 2 * h.ridge * point}

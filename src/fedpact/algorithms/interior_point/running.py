@@ -135,6 +135,8 @@ class InteriorPointMethod(OnePhase[ServerState]):
             first_search=endless,
             sharpening=at_first(own.coldest_rate, Anchor(w, mine, pooled), nothing_yet) if self.rates else None,
             empty_radius=nothing,
+            promising=xp.asarray(False),
+            shrinkage=nothing,
             descent=flat,
             reach=FARTHEST * (1.0 + xp.max(xp.abs(w))),
             credit=xp.asarray(CREDIT),
@@ -323,6 +325,8 @@ class InteriorPointMethod(OnePhase[ServerState]):
             first_search=xp.where(stands.elsewhere, stands.least_violation, server.first_search),
             sharpening=sharpening,
             empty_radius=xp.where(proof, stands.radius, server.empty_radius),
+            promising=stands.promising & ~stands.done,
+            shrinkage=xp.where(turn | change.any, 0.0, stands.shrinkage),
             descent=xp.where(stands.endless | stands.drifts, step.direction, 0.0),
             reach=server.reach,
             credit=server.credit - xp.where(better & trusted, 1, 0),
@@ -361,6 +365,8 @@ class InteriorPointMethod(OnePhase[ServerState]):
             phase_rounds=xp.zeros((), int),
             first_search=endless,
             empty_radius=zero,
+            promising=no,
+            shrinkage=zero,
             descent=0.0 * server.descent,
             best=forgotten,
             best_is_trial=no,
@@ -370,6 +376,9 @@ class InteriorPointMethod(OnePhase[ServerState]):
             credit=xp.asarray(CREDIT),
             status=Status.running.as_array(),
         )
+
+    def promises_more(self, server: ServerState) -> jax.Array:
+        return server.promising
 
     def answer(self, own: ServerData, carry: ServerState) -> Answer:
         best = carry.best

@@ -21,15 +21,17 @@ LOWER = 0.96  # a search has ended, too, where the squared violation does not fa
 SEARCH_PATIENCE = 6, 4  # within so many rounds; fewer in a search that is repeated from the start,
 AGAIN = 14  # which ends, too, where it has not got below
 BELOW = 0.9  # this part of what the first search left of the squared violation, within so many rounds
+NEARLY = 1e-4  # of a unit: a search that has come this near to a feasible point is not given up
 RESTING = 1e-6  # a search has ended where the next step promises less than this part of the violation
 WORTH = 10.0  # what a next step may still promise is this times the goal's part of the objective,
 LEAST_OBJECTIVE = 1e-4  # or of this
 SHRINKS = 0.25  # a next step that is shorter than this part of the last one, as Newton's are near a minimum, is taken
 STILL = 1e-4  # if it is longer than this, or than the goal, relative to the way from the start,
-WELL = 0.125  # or if the violation is within the goal, but not within this part of it;
+WELL = 0.02  # or if the violation is within the goal, but not within this part of it;
 SMALL = 1.0 / 30.0  # of a unit: where the first violation was less than this, the last one has to be as much smaller
 SLOW = 0.7  # steps shrink slowly if each is more than this part of the last one,
-SLOWEST = 0.99  # which counts up to this
+SLOWEST = 0.99  # which counts up to this;
+FORGETS = 0.8  # a ratio counts for this part of itself in the next round: one short step among long ones is chance
 LOOSE = 1e-4  # a tolerance above this holds for complementarity as a whole;
 WHOLE = 4.0  # else, and for violations always, the goal is a quarter of it (`Method.caution`)
 DRIFT = 0.03  # a whole Newton step this long, relative to 1 + ‖w‖, where the goal is met: no minimum is near,
@@ -57,6 +59,8 @@ class Standing(Record):
 
     - `feasible`: the trial is, to the goal. `seen`: an earlier one was.
     - `done`, `empty`, `endless`: the run ends: certified, without a feasible point, without a minimum.
+    - `promising`: next steps gain more than the goal is worth, whatever its numbers are.
+    - `shrinkage`: of the promises of steps, see `ServerState`.
     - `drifts`: it is done, and yet the objective falls for ever, ever less.
     - `give_up`: a search for a feasible point begins. `found`: it has found one. `elsewhere`: it begins again at the start.
     - `retry`: the step begins again, at the best point; `lost`: as it is feasible, and none is near the trial.
@@ -66,6 +70,8 @@ class Standing(Record):
     feasible: jax.Array
     seen: jax.Array
     done: jax.Array
+    promising: jax.Array
+    shrinkage: jax.Array
     empty: jax.Array
     endless: jax.Array
     drifts: jax.Array
@@ -111,15 +117,18 @@ def standing(
     # times the promise all together, which counts twice as it is a guess; a gain within what all κ are worth says nothing
     promise_before = promised(server.w, server.step, server.model, of_phase)
     ratio = xp.sqrt(xp.maximum(gain, 0.0) / xp.maximum(promise_before, TINY))
-    slow = (ratio > SLOW) & (ratio < 1.0) & (gain > sums.inequalities * server.kappa)
-    all_gains = xp.where(slow, 2.0 * gain / (1.0 - xp.minimum(ratio, SLOWEST)), gain)
+    shrinkage = xp.maximum(ratio, FORGETS * server.shrinkage)
+    slow = (shrinkage > SLOW) & (gain > sums.inequalities * server.kappa)
+    all_gains = xp.where(slow, 2.0 * gain / (1.0 - xp.minimum(shrinkage, SLOWEST)), gain)
     worth = xp.maximum(all_gains, xp.abs(sums.weighted_violation))  # of next steps and of violations, in the objective
     broken = server.first_violation > goal.feasibility
     small = xp.where(broken, xp.minimum(server.first_violation / SMALL, 1.0), 1.0)
     barely = violation > WELL * small * goal.feasibility
     still = xp.maximum(STILL, goal.stationarity) * linalg.norm(now.point - server.origin)
-    unfinished = (moved < SHRINKS * last) & (barely | (moved > still))
-    done = met & (~better | ((worth <= near) & ~unfinished))
+    shrinks = (moved < SHRINKS * last) | ((moved > still) & (ratio < SHRINKS))
+    unfinished = shrinks & (barely | (moved > still))
+    promising = worth > near
+    done = met & (~better | ~(promising | unfinished))
 
     # is there a feasible point?
     radius = empty_radius(sums.weighted_violation, sums.constraint_gradient, now.point, of_phase)
@@ -142,7 +151,7 @@ def standing(
     late = server.repeated & (server.phase_rounds >= AGAIN) & (least_violation > BELOW * server.first_search)
     reached = server.repeated & (least_violation <= server.first_search)  # what the first search had reached
     tired = (better | reached) & (idle >= xp.where(server.repeated, *reversed(SEARCH_PATIENCE)))
-    resting = resting | (curved & (tired | late))
+    resting = resting | (curved & (tired | late) & (violation > NEARLY))
     rests = searching & ~feasible & ~seen & resting
     # what is not convex, as rates are, may have a feasible point elsewhere: look for it once more, from the start
     elsewhere = rests & (server.indefinite | (server.sharpening is not None)) & ~server.from_start
@@ -163,6 +172,8 @@ def standing(
         feasible,
         seen,
         done,
+        xp.where(better, promising, server.promising),
+        xp.where(better, shrinkage, server.shrinkage),
         empty,
         endless,
         drifts,

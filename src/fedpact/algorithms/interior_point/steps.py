@@ -5,14 +5,18 @@ import dataclasses
 import jax
 
 from fedpact.algorithms.interior_point.barrier import TINY
-from fedpact.algorithms.parts.descent import newton_target, positive_solve, within
-from fedpact.arrays import cond, linalg, xp
+from fedpact.algorithms.parts.descent import newton_target, positive_solver, within
+from fedpact.arrays import cond, linalg, while_loop, xp
 from fedpact.problem.flat_regularizer import FlatRegularizer
 from fedpact.records import Record
 
 FIRST = 5.0  # the first ball's radius, relative to 1 + ‖w‖
 EDGE = 0.995  # of the way to where a slack ends
 INWARD = 0.8  # of a ball's radius may go into closing c + s
+SINGULAR = 1e-14  # of its own diagonal is added to A where it is factored: rounding makes a singular matrix indefinite
+REFINED = 1e-5  # what that takes from a step is made up for while it may be worth this part of the step, by the model,
+FAINT = 1e-9  # unless the whole step is worth less than this part of the objective,
+REFINEMENTS = 30  # and at most so often
 
 
 class Model(Record):
@@ -56,7 +60,7 @@ def newton_step(w: jax.Array, model: Model, radius: jax.Array, h: FlatRegularize
     gradient, hessian = model.gradient + model.residual, _convexified(model)
     if h.kinks == "none":
         # not the difference of two points: multipliers move by 1/δ times it, which would amplify their rounding
-        direction = positive_solve(hessian, -gradient)
+        direction = _refined(model, hessian, -gradient)
         whole = dataclasses.replace(whole_step(w, w + direction), direction=direction)
     else:
         whole = whole_step(w, newton_target(w, gradient, hessian, h)[0])
@@ -106,6 +110,29 @@ def _step_within(radius: jax.Array, w: jax.Array, model: Model, h: FlatRegulariz
     return Step(target - w, target, xp.asarray(1.0), share, radius)
 
 
+def _refined(model: Model, hessian: jax.Array, right: jax.Array) -> jax.Array:
+    """A⁻¹ right, with the matrix that has `SINGULAR` on its diagonal. Along columns that nearly repeat each other, or a bias,
+    that is all the curvature there is; so what is left of the right-hand side is solved for again, while it may be worth it."""
+    solve, added = positive_solver(hessian), SINGULAR * xp.diag(model.hessian)
+
+    def left_of(solution: jax.Array) -> jax.Array:
+        return right - model.hessian @ solution
+
+    def unfinished(carry: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+        solution, left, turn = carry
+        worth, most = right @ solution, left @ (left / xp.maximum(added, TINY))  # at most so much is to be gained
+        some = (most > REFINED * worth) & (worth > FAINT * xp.abs(model.objective))
+        return model.convex & some & (turn < REFINEMENTS)
+
+    def again(carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+        solution, left, turn = carry
+        better = solution + solve(left)
+        return better, left_of(better), turn + 1
+
+    first = solve(right)
+    return while_loop(unfinished, again, (first, left_of(first), xp.zeros((), int)))[0]
+
+
 def _convexified(model: Model) -> jax.Array:
     """A; where it is not positive definite, shifted until its lowest eigenvalue is as far above zero as it was below."""
 
@@ -113,4 +140,5 @@ def _convexified(model: Model) -> jax.Array:
         lowest = linalg.eigvalsh(model.hessian)[0]
         return model.hessian + 2.0 * xp.maximum(-lowest, 0.0) * xp.eye(model.residual.size)
 
-    return cond(model.convex, lambda: model.hessian, shifted)
+    hessian = cond(model.convex, lambda: model.hessian, shifted)
+    return hessian + SINGULAR * xp.diag(xp.diag(hessian))

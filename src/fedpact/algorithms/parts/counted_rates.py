@@ -376,6 +376,9 @@ class CountedRates(Method[ServerState]):
         status = xp.where(goes_on, int(Status.running), status)
         return dataclasses.replace(after, inner=inner, status=status), info
 
+    def promises_more(self, server: ServerState) -> Any:
+        return self.method.promises_more(server.inner)
+
     def answer(self, own: ServerData, carry: ServerState) -> Answer:
         answer = self.method.answer(at_server(own, carry), carry.inner)
         return dataclasses.replace(answer, corrections=carry.corrections, threshold_shift=carry.shift)

@@ -143,14 +143,23 @@ def _factor(hessian: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 def positive_solve(hessian: jax.Array, right: jax.Array) -> jax.Array:
     """(H + shift·I)⁻¹ right with the smallest shift tried that makes the matrix positive definite."""
+    return positive_solver(hessian)(right)
+
+
+def positive_solver(hessian: jax.Array) -> Callable[[jax.Array], jax.Array]:
+    """The same for several right-hand sides, one after the other."""
     shift, factor = _factor(hessian)
-    if on_host(hessian, right):
+
+    def solve(right: jax.Array) -> jax.Array:
+        if not on_host(hessian, right):
+            return cho_solve((factor, True), right)
         eye = xp.eye(right.size)
         solution = linalg.solve(hessian + shift * eye, right)
         if not np.all(np.isfinite(solution)):  # singular but for the rounding that the factor saw
             solution = linalg.solve(hessian + SINGULAR * xp.max(xp.abs(hessian)) * eye, right)
         return solution
-    return cho_solve((factor, True), right)
+
+    return solve
 
 
 def positive_shift(hessian: jax.Array) -> jax.Array:

@@ -294,6 +294,9 @@ class InUnits(Method[InUnitsState]):
     def status(self, server: InUnitsState) -> jax.Array:
         return type(self.method).status(self.method, server.inner)
 
+    def promises_more(self, server: InUnitsState) -> Any:
+        return self.method.promises_more(server.inner)
+
     def answer(self, own: ServerData, carry: InUnitsState) -> Answer:
         units = carry.units
         answer = self.method.answer(server_in_units(own, units), carry.inner)

@@ -257,6 +257,9 @@ class SeveralStarts(Method[Starts]):
     def status(self, server: Starts) -> jax.Array:
         return server.overall
 
+    def promises_more(self, server: Starts) -> Any:
+        return self.method.promises_more(_of(server.best, server.inner))
+
     def answer(self, own: ServerData, carry: Starts) -> BestAnswer:
         best = carry.best
         answer = self.method.answer(own, _of(best, carry.inner))
