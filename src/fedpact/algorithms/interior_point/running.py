@@ -16,7 +16,7 @@ from fedpact.algorithms.interior_point.barrier import (
 )
 from fedpact.algorithms.interior_point.kappa import ROUGH, held_kappa, next_kappa
 from fedpact.algorithms.interior_point.sharpening import Anchor, Best, Change, at_first, changed
-from fedpact.algorithms.interior_point.standing import AGAIN, LEAST_OBJECTIVE, Trialled, standing, steepness
+from fedpact.algorithms.interior_point.standing import AGAIN, LEAST_OBJECTIVE, SHRINKS, Trialled, standing, steepness
 from fedpact.algorithms.interior_point.state import PartyState, RoundInfo, ServerState
 from fedpact.algorithms.interior_point.steps import (
     Model,
@@ -136,7 +136,7 @@ class InteriorPointMethod(OnePhase[ServerState]):
             sharpening=at_first(own.coldest_rate, Anchor(w, mine, pooled), nothing_yet) if self.rates else None,
             empty_radius=nothing,
             promising=xp.asarray(False),
-            shrinkage=nothing,
+            shrinkage=xp.asarray(SHRINKS),
             descent=flat,
             reach=FARTHEST * (1.0 + xp.max(xp.abs(w))),
             credit=xp.asarray(CREDIT),
@@ -326,7 +326,7 @@ class InteriorPointMethod(OnePhase[ServerState]):
             sharpening=sharpening,
             empty_radius=xp.where(proof, stands.radius, server.empty_radius),
             promising=stands.promising & ~stands.done,
-            shrinkage=xp.where(turn | change.any, 0.0, stands.shrinkage),
+            shrinkage=xp.where(turn | change.any, SHRINKS, stands.shrinkage),
             descent=xp.where(stands.endless | stands.drifts, step.direction, 0.0),
             reach=server.reach,
             credit=server.credit - xp.where(better & trusted, 1, 0),
@@ -366,7 +366,7 @@ class InteriorPointMethod(OnePhase[ServerState]):
             first_search=endless,
             empty_radius=zero,
             promising=no,
-            shrinkage=zero,
+            shrinkage=xp.asarray(SHRINKS),
             descent=0.0 * server.descent,
             best=forgotten,
             best_is_trial=no,

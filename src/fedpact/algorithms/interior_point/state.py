@@ -47,7 +47,7 @@ class ServerState(Record):
     sharpening: Sharpening | None  # None where there are no smooth rates
     empty_radius: jax.Array
     promising: jax.Array  # whether steps from the last accepted trial gain more than the goal is worth
-    shrinkage: jax.Array  # how many times as long as the one before it each step has been lately, by what they promise
+    shrinkage: jax.Array  # a mean of how many times as long as the one before it each step was, by what they promise
     descent: jax.Array  # the direction in which the objective falls without end, zero where it does not
     reach: jax.Array
     credit: jax.Array  # steps that may still be taken for the augmented Lagrangian's sake
