@@ -114,13 +114,13 @@ def standing(
     near = WORTH * goal.stationarity * xp.maximum(xp.abs(now.objective), LEAST_OBJECTIVE) + now.noise
     last = server.step.length * linalg.norm(server.step.direction)
     # steps that each are r times the last one, since the model is too steep, promise r² times as much, and gain 1/(1 − r)
-    # times the promise all together, which counts twice as it is a guess; a gain within what all κ are worth says nothing
+    # times the promise all together, which counts four times as it is a guess; a gain within what all κ are worth says nothing
     promise_before = promised(server.w, server.step, server.model, of_phase)
     ratio = xp.sqrt(xp.maximum(gain, 0.0) / xp.maximum(promise_before, TINY))
     shrinkage = server.shrinkage**MEMORY * xp.minimum(ratio, 1.0 / SHRINKS) ** (1.0 - MEMORY)
     lately = xp.maximum(ratio, shrinkage)
     slow = (lately > SLOW) & (gain > sums.inequalities * server.kappa)
-    all_gains = xp.where(slow, 2.0 * gain / (1.0 - xp.minimum(lately, SLOWEST)), gain)
+    all_gains = xp.where(slow, 4.0 * gain / (1.0 - xp.minimum(lately, SLOWEST)), gain)
     worth = xp.maximum(all_gains, xp.abs(sums.weighted_violation))  # of next steps and of violations, in the objective
     broken = server.first_violation > goal.feasibility
     small = xp.where(broken, xp.minimum(server.first_violation / SMALL, 1.0), 1.0)
