@@ -117,7 +117,7 @@ def standing(
     # times the promise all together, which counts four times as it is a guess; a gain within what all κ are worth says nothing
     promise_before = promised(server.w, server.step, server.model, of_phase)
     ratio = xp.sqrt(xp.maximum(gain, 0.0) / xp.maximum(promise_before, TINY))
-    shrinkage = server.shrinkage**MEMORY * xp.minimum(ratio, 1.0 / SHRINKS) ** (1.0 - MEMORY)
+    shrinkage = server.shrinkage**MEMORY * xp.clip(ratio, SHRINKS, 1.0 / SHRINKS) ** (1.0 - MEMORY)
     lately = xp.maximum(ratio, shrinkage)
     slow = (lately > SLOW) & (gain > sums.inequalities * server.kappa)
     all_gains = xp.where(slow, 4.0 * gain / (1.0 - xp.minimum(lately, SLOWEST)), gain)
