@@ -10,7 +10,7 @@ from fedpact.arrays import xp
 SPEED = 1.5  # κ falls at least to this power of the mean product
 LEAST = 1e-20  # κ
 SOLVED = 0.01  # of what all κ are worth: where the last step promised less, the problem with that κ is solved
-PACE = 1e-5  # of what the last step promised: all κ together are not let fall to less than this
+PACE = 1e-5  # of what the last step promised: all κ together are not let fall to less than this, where there are no rates
 UNFIT = 0.01  # κ is held up at this times the square of the violation
 ROUGH = 0.005  # of the objective: what all κ together are worth, at least, while rates are softened
 
@@ -36,8 +36,9 @@ def next_kappa(
     left = xp.minimum(xp.maximum(soft * largest.violation, stationarity), 1.0)
     unsolved = (server.sharpening is not None) | (gained > SOLVED * server.kappa * sums.inequalities)
     kappa = xp.where(unsolved, xp.maximum(kappa, xp.minimum(UNFIT * left**2, server.kappa)), kappa)
-    kappa = xp.maximum(kappa, xp.minimum(PACE * gained / xp.maximum(sums.inequalities, 1.0), server.kappa))
-    if server.sharpening is not None:
+    if server.sharpening is None:
+        kappa = xp.maximum(kappa, xp.minimum(PACE * gained / xp.maximum(sums.inequalities, 1.0), server.kappa))
+    else:
         rough = ROUGH * xp.maximum(xp.abs(sums.objective), LEAST_OBJECTIVE) / xp.maximum(sums.inequalities, 1.0)
         kappa = xp.where(soft > 1.0, xp.maximum(kappa, rough), kappa)
     enough = xp.where(largest.complementarity > server.goal.feasibility, LEAST, 0.01 * server.goal.feasibility**2)
