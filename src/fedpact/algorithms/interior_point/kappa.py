@@ -10,7 +10,7 @@ from fedpact.arrays import xp
 SPEED = 1.5  # κ falls at least to this power of the mean product
 LEAST = 1e-20  # κ
 SOLVED = 0.01  # of what all κ are worth: where the last step promised less, the problem with that κ is solved
-PACE = 1e-5  # of what the last step promised: all κ together are not let fall to less than this, where there are no rates
+PACE = 1e-5  # of what the last step promised: where there are no rates, all κ are not let fall to less
 UNFIT = 0.01  # κ is held up at this times the square of the violation
 ROUGH = 0.005  # of the objective: what all κ together are worth, at least, while rates are softened
 
