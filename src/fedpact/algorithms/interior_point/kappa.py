@@ -10,7 +10,6 @@ from fedpact.arrays import xp
 SPEED = 1.5  # κ falls at least to this power of the mean product
 LEAST = 1e-20  # κ
 SOLVED = 0.01  # of what all κ are worth: where the last step promised less, the problem with that κ is solved
-PACE = 1e-5  # of what the last step promised: where there are no rates, all κ are not let fall to less
 UNFIT = 0.01  # κ is held up at this times the square of the violation
 ROUGH = 0.005  # of the objective: what all κ together are worth, at least, while rates are softened
 
@@ -26,9 +25,10 @@ def next_kappa(
     """A part of the mean product, superlinearly less near the end; not far below what the goal needs once that is met.
 
     Where constraints are still broken or w is not stationary, it does not run ahead of w, unless the step to w, which `gained`
-    is the promise of, shows that the problem with the last κ is solved; and nowhere so far that κ is nothing beside that promise:
-    along the edge of the region steps gain little where the objective is nearly straight. A problem with softened rates is solved
-    for a κ above zero only: from the middle of its region the sharper one is reached in a few steps, from its edge hardly at all.
+    is the promise of, shows that the problem with the last κ is solved; nor after a step that the ball has cut short, which may
+    promise little with much left to gain: at the edge of the region every later step would be short. A problem with softened
+    rates is solved for a κ above zero only: from the middle of its region the sharper one is reached in a few steps, from its
+    edge hardly at all.
     """
     soft = 1.0 if server.sharpening is None else server.sharpening.softening
     mean = sums.slack_products / xp.maximum(sums.inequalities, 1.0)
@@ -37,7 +37,7 @@ def next_kappa(
     unsolved = (server.sharpening is not None) | (gained > SOLVED * server.kappa * sums.inequalities)
     kappa = xp.where(unsolved, xp.maximum(kappa, xp.minimum(UNFIT * left**2, server.kappa)), kappa)
     if server.sharpening is None:
-        kappa = xp.maximum(kappa, xp.minimum(PACE * gained / xp.maximum(sums.inequalities, 1.0), server.kappa))
+        kappa = xp.where(xp.isinf(server.step.radius), kappa, xp.maximum(kappa, server.kappa))
     else:
         rough = ROUGH * xp.maximum(xp.abs(sums.objective), LEAST_OBJECTIVE) / xp.maximum(sums.inequalities, 1.0)
         kappa = xp.where(soft > 1.0, xp.maximum(kappa, rough), kappa)
