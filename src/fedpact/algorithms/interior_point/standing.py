@@ -28,6 +28,7 @@ LEAST_OBJECTIVE = 1e-4  # or of this
 SHRINKS = 0.25  # a next step that is shorter than this part of the last one, as Newton's are near a minimum, is taken
 STILL = 1e-4  # if it is longer than this, or than the goal, relative to the way from the start,
 WELL = 0.02  # or if the violation is within the goal, but not within this part of it;
+HALVES = 0.5  # there one that is shorter than this part, as where regions touch in a point;
 SMALL = 1.0 / 30.0  # of a unit: where the first violation was less than this, the last one has to be as much smaller
 SLOW = 0.7  # steps shrink slowly if each is more than this part of the last one, now or in the mean,
 SLOWEST = 0.995  # which counts up to this;
@@ -126,9 +127,10 @@ def standing(
     small = xp.where(broken, xp.minimum(server.first_violation / SMALL, 1.0), 1.0)
     barely = violation > WELL * small * goal.feasibility
     still = xp.maximum(STILL, goal.stationarity) * linalg.norm(now.point - server.origin)
-    promises_less = (ratio < SHRINKS) & (moved > still) & (goal.stationarity < STILL)
-    shrinks = (moved < SHRINKS * last) | promises_less
-    unfinished = shrinks & (barely | (moved > still))
+    fine = goal.stationarity < STILL
+    shrinks = (moved < SHRINKS * last) | (fine & (ratio < SHRINKS) & (moved > still))
+    halves = fine & (moved < HALVES * last)
+    unfinished = (shrinks & (moved > still)) | ((shrinks | halves) & barely)
     promising = worth > near
     done = met & (~better | ~(promising | unfinished))
 
