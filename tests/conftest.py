@@ -22,16 +22,24 @@ os.environ["XLA_FLAGS"] = " ".join(
     [GIVEN_FLAGS, *(f"{flag}={value}" for flag, value in COMPILED_QUICKLY.items() if flag not in GIVEN_FLAGS)]
 ).strip()
 
+# Three workers have two cores, where threads of BLAS that wait for each other take most of the time: SLSQP on the pooled rows of
+# Adult took 330 seconds instead of 16. Libraries that are loaded, as NumPy's is by plugins of pytest, do not read this any more.
+for library in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(library, "1")
+
 # Very many programs are started, which would each compile the package's sources to bytecode.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import jax  # noqa: E402
+import threadpoolctl  # noqa: E402
 
 import fedpact as fp  # noqa: E402
 
 # Tracing makes very many objects, and looking through all that are kept for cycles takes a twentieth of the tests' time.
 gc.freeze()
 gc.set_threshold(100_000, 50, 100)
+
+threadpoolctl.threadpool_limits(1)
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
