@@ -36,10 +36,17 @@ def on_host(*values: Any) -> bool:
 
 
 @contextlib.contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """For matrices of this size waking more threads takes longer than all of the arithmetic, very much longer where another
+    program has a core; and sums are rounded alike on machines with different numbers of cores."""
+    with _libraries().limit(limits=1, user_api="blas"):
+        yield
+
+
+@contextlib.contextmanager
 def host_arithmetic() -> Iterator[None]:
-    """Within it NumPy says nothing of overflow, and BLAS takes one thread: for matrices of this size waking more takes longer
-    than all of the arithmetic, and sums are rounded alike on machines with different numbers of cores."""
-    with np.errstate(all="ignore"), _libraries().limit(limits=1, user_api="blas"):
+    """Within it NumPy says nothing of overflow, and BLAS takes one thread."""
+    with np.errstate(all="ignore"), one_blas_thread():
         yield
 
 

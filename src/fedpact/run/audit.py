@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedpact.arrays import one_blas_thread
 from fedpact.engines.local import LocalNetwork
 from fedpact.federation.columns import ColumnParties
 from fedpact.federation.rows import Parties, checked_seed, split_rows
@@ -129,6 +130,7 @@ def audit(
 
 
 @in_double
+@one_blas_thread()
 def audit(
     problem: Problem,
     parties: ColumnParties | Parties | Any,
