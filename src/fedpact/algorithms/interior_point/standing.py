@@ -116,10 +116,11 @@ def standing(
     last = server.step.length * linalg.norm(server.step.direction)
     # steps that each are r times the last one, since the model is too steep, promise r² times as much, and gain 1/(1 − r)
     # times the promise all together, which counts four times as it is a guess; a gain within what all κ are worth says nothing
+    fine = goal.stationarity < STILL
     promise_before = promised(server.w, server.step, server.model, of_phase)
     ratio = xp.sqrt(xp.maximum(gain, 0.0) / xp.maximum(promise_before, TINY))
     shrinkage = server.shrinkage**MEMORY * xp.clip(ratio, SHRINKS, 1.0 / SHRINKS) ** (1.0 - MEMORY)
-    lately = xp.maximum(ratio, shrinkage)
+    lately = xp.where(fine, xp.maximum(ratio, shrinkage), xp.where(ratio < 1.0, ratio, 0.0))
     slow = (lately > SLOW) & (gain > sums.inequalities * server.kappa)
     all_gains = xp.where(slow, 4.0 * gain / (1.0 - xp.minimum(lately, SLOWEST)), gain)
     worth = xp.maximum(all_gains, xp.abs(sums.weighted_violation))  # of next steps and of violations, in the objective
@@ -127,7 +128,6 @@ def standing(
     small = xp.where(broken, xp.minimum(server.first_violation / SMALL, 1.0), 1.0)
     barely = violation > WELL * small * goal.feasibility
     still = xp.maximum(STILL, goal.stationarity) * linalg.norm(now.point - server.origin)
-    fine = goal.stationarity < STILL
     shrinks = (moved < SHRINKS * last) | (fine & (ratio < SHRINKS) & (moved > still))
     halves = fine & (moved < HALVES * last)
     unfinished = (shrinks & (moved > still)) | ((shrinks | halves) & barely)
